@@ -33,7 +33,7 @@ class ChoiceAgent:
     def act(self, views: Sequence[View]) -> list[Act]:
         """Return one ``Act`` per view, using one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
-        return [_act(completion) for completion in completions]
+        return [_to_act(completion) for completion in completions]
 
     def demonstrate(self, view: View, action: str) -> ChoiceDecision | None:
         """Return the decision that chooses ``action``, or None if ``action`` is not a choice."""
@@ -49,7 +49,7 @@ class ChoiceAgent:
         return Choice(view, options, self.sampling)
 
 
-def _act(completion: Completion) -> Act:
+def _to_act(completion: Completion) -> Act:
     if completion.finish is Finish.UNSENT:
         return Act("", end=EndReason.MAX_TOKENS)
     return Act(completion.text, completion.decision)

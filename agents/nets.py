@@ -90,8 +90,10 @@ class Scorer(nn.Module):
         wanted = embedding_bag(
             batch.instruction, self.embedding, batch.instruction_offsets, mode="mean"
         )
-        words = [self._drop(x) for x in (candidates, self.embedding[batch.leading])]  # (N, dim)
-        views = [self._drop(x)[batch.owner] for x in (page, wanted)]  # (N, dim)
+        words = [
+            self._apply_dropout(x) for x in (candidates, self.embedding[batch.leading])
+        ]  # (N, dim)
+        views = [self._apply_dropout(x)[batch.owner] for x in (page, wanted)]  # (N, dim)
         hidden = relu(self.first(torch.cat([*words, *views, batch.dense], dim=1)))  # (N, hidden)
         pooled = torch.cat(self._pool(hidden, batch), dim=1)[batch.owner]  # (N, 2 hidden)
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))
@@ -117,7 +119,7 @@ class Scorer(nn.Module):
         # Values after relu are >= 0, so starting from 0 does not change a maximum.
         return [zeros.scatter_reduce(0, owner, hidden, "amax"), self.mean(hidden, batch)]
 
-    def _drop(self, values: Tensor) -> Tensor:
+    def _apply_dropout(self, values: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:
             return values
         keep = torch.rand(values.shape, generator=self.noise) >= self.dropout

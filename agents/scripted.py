@@ -40,9 +40,9 @@ class ScriptedAgent:
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """Return the script's next action for each view."""
-        return [Act(self._next(view)) for view in views]
+        return [Act(self._next_action(view)) for view in views]
 
-    def _next(self, view: View) -> str:
+    def _next_action(self, view: View) -> str:
         if callable(self._script):
             return self._script(view)
         if isinstance(self._script, Mapping):

@@ -85,7 +85,7 @@ WAYS = {
 class ReadsAll(GRPO):
     """A learner that also processes samples that do not affect the update."""
 
-    def _idle(self, batch: Batch) -> Tensor:
+    def _idle_mask(self, batch: Batch) -> Tensor:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
 
 

@@ -110,7 +110,7 @@ class Model(NamedTuple):
         longest = self.answer * float(np.exp(0.5 * rng.standard_normal(size)).max())
         cache = 2.0 * self.shape.kv_values_per_token * self.context * size
         decode = longest * (2.0 * self.shape.n_parameters + cache) / READ_RATE
-        prefill = 2.0 * self.shape.n_active * self.news * size / FLOPS
+        prefill = 2.0 * self.shape.n_active_parameters * self.news * size / FLOPS
         return decode + prefill
 
 

@@ -80,7 +80,7 @@ def train(
     if not ignore_memory:
         require_memory(resolved.config)
     target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)
-    return _finished(
+    return _run_and_report(
         target,
         progress,
         lambda display, stop: train_run(
@@ -89,7 +89,7 @@ def train(
     )
 
 
-def _finished(
+def _run_and_report(
     folder: RunFolder,
     progress: bool | None,
     work: Callable[[RunProgress, StopRequest], RunSummary],
@@ -155,7 +155,7 @@ def resume(
         return RunSummary.read(folder)
     if not ignore_memory:
         require_memory(config)
-    return _finished(
+    return _run_and_report(
         folder,
         progress,
         lambda display, stop: resume_run(

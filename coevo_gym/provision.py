@@ -39,7 +39,7 @@ def extra_advice(extra: str) -> str:
 
 
 @contextmanager
-def explaining(need: str, extra: str) -> Iterator[None]:
+def explain_missing(need: str, extra: str) -> Iterator[None]:
     """Explain how to install a package that is missing for an import in the ``with`` block.
 
     Args:
@@ -88,7 +88,7 @@ def data_folder(benchmark: str) -> Path | None:
     if chosen:
         return Path(chosen).expanduser()
     installed = benchmark_home(benchmark) / "data"
-    if _left_behind(installed).is_dir():
+    if _old_folder(installed).is_dir():
         with locked(benchmark):
             _restore(installed)
     return installed if installed.is_dir() else None
@@ -126,36 +126,36 @@ def staged(target: Path) -> Iterator[Path]:
     process at a time may use it; see :func:`locked`.
     """
     _restore(target)
-    scratch = _scratch(target)
+    scratch = _scratch_folder(target)
     shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
     new = scratch / "new"
     new.mkdir(parents=True)
     try:
         yield new
         with suppress(FileNotFoundError):
-            target.rename(_left_behind(target))
+            target.rename(_old_folder(target))
         new.rename(target)
     finally:
         _restore(target)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _scratch(target: Path) -> Path:
+def _scratch_folder(target: Path) -> Path:
     return target.with_name(f".{target.name}-new")
 
 
-def _left_behind(target: Path) -> Path:
+def _old_folder(target: Path) -> Path:
     """Return the place of the old folder while a new one takes its name."""
-    return _scratch(target) / "old"
+    return _scratch_folder(target) / "old"
 
 
 def _restore(target: Path) -> None:
     """Put the old folder back if its exchange was interrupted."""
-    if not target.exists() and _left_behind(target).exists():
-        _left_behind(target).rename(target)
+    if not target.exists() and _old_folder(target).exists():
+        _old_folder(target).rename(target)
 
 
-def pinned(lock: Path) -> list[str]:
+def pinned_packages(lock: Path) -> list[str]:
     """Return the packages in a lock file, each as ``name==version``.
 
     A lock file is a requirements file for ``pip install --require-hashes``. It pins each package's
@@ -174,8 +174,8 @@ def pip_install(
     """Install packages with this interpreter's pip, or with uv if there is no pip.
 
     Args:
-        packages: requirements, or a lock file (see :func:`pinned`) whose hashes every downloaded
-            file must match.
+        packages: requirements, or a lock file (see :func:`pinned_packages`) whose hashes every
+            downloaded file must match.
         *options: additional arguments for ``pip install``.
         advice: advice to the user, added to error messages.
         timeout_s: time limit in seconds.
@@ -191,10 +191,10 @@ def pip_install(
     wanted: Sequence[str]
     if isinstance(packages, Path):
         wanted = ["--require-hashes", "--requirement", str(packages)]
-        packages = pinned(packages)
+        packages = pinned_packages(packages)
     else:
         wanted = packages
-    command = [*_installer(python), "--quiet", *options, *wanted]
+    command = [*_install_command(python), "--quiet", *options, *wanted]
     logger.info("installing packages=%s", ",".join(packages))
     try:
         done = subprocess.run(  # noqa: S603 (pip, with our own arguments)
@@ -228,7 +228,7 @@ def _format_packages(packages: Sequence[str]) -> str:
     return " and ".join(packages[: 2 if more else 3]) + more
 
 
-def _installer(python: Path | None) -> list[str]:
+def _install_command(python: Path | None) -> list[str]:
     if find_spec("pip") is not None:
         other = [] if python is None else ["--python", str(python)]
         options = ["--disable-pip-version-check", "--no-input"]

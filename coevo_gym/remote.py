@@ -71,7 +71,7 @@ class TicketClient:
         timeout_s: float = 60.0,
     ) -> None:
         self.address, self.patience_s = address, patience_s
-        self._headers = {"Content-Type": "application/json", **_authorization(token)}
+        self._headers = {"Content-Type": "application/json", **_authorization_headers(token)}
         self._lock = threading.Lock()
         self._http = _connection(address, timeout_s)
 
@@ -213,7 +213,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         self.policy_version = 0
         self.observation_space: gym.Space[Any] = _Texts(100_000)
         self.action_space: gym.Space[Any] = _Texts(20_000)
-        self._headers = _authorization(token)
+        self._headers = _authorization_headers(token)
         _connection(address, timeout_s)  # raises ValueError for an invalid address
         self._socket: _WebSocket | None = None
         self._last: tuple[str, dict[str, Any]] = ("", {})
@@ -230,7 +230,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         until, pause = time.monotonic() + self.patience_s, 0.0
         while True:
             try:
-                self._last = self._read(self._ask("reset", order))
+                self._last = self._parse_frame(self._ask("reset", order))
                 return self._last[0], dict(self._last[1])
             except RemoteError as error:
                 if not error.lost or time.monotonic() > until:
@@ -250,7 +250,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
                 raise
             text, info = self._last
             return text, 0.0, False, True, {**info, "end_reason": "worker_lost"}
-        self._last = self._read(frame)
+        self._last = self._parse_frame(frame)
         ends = frame["metadata"]
         reward, info = float(frame["reward"]), dict(self._last[1])
         return self._last[0], reward, ends["terminated"], ends["truncated"], info
@@ -284,7 +284,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
             )
         return details
 
-    def _read(self, frame: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _parse_frame(self, frame: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         page = frame["observation"]
         info = {"success": False, "score": -1.0, "end_reason": "", **page["info"]}
         info["instruction"] = page["instruction"]
@@ -324,7 +324,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; see :meth:`RemoteTaskEnv.reset`."""
-        return self._look(*super().reset(seed=seed, options=options))
+        return self._to_arrays(*super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Execute the choice at the given index.
@@ -337,33 +337,33 @@ class RemoteChoiceEnv(RemoteTaskEnv):
             raise ValueError(f"action must be an index from 0 to {self.n_choices - 1}, got {index}")
         text = offered[index] if index < len(offered) else ""
         page, reward, terminated, truncated, info = super().step(text)
-        observation, info = self._look(page, info)
+        observation, info = self._to_arrays(page, info)
         return observation, reward, terminated, truncated, info
 
-    def _look(self, page: str, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _to_arrays(self, page: str, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         mask = np.zeros(self.n_choices, np.int8)
         mask[: max(1, len(info["choices"]))] = 1
         choices = np.zeros((self.n_choices, self.dim), np.float32)
         for row, text in enumerate(info["choices"]):
-            choices[row] = _counts(text, self.dim)
-        both = _counts(page, self.dim) + _counts(info["instruction"], self.dim, "goal ")
-        seen = {"obs": _unit(both).astype(np.float32), "choices": choices, "action_mask": mask}
+            choices[row] = _word_vector(text, self.dim)
+        both = _word_vector(page, self.dim) + _word_vector(info["instruction"], self.dim, "goal ")
+        seen = {"obs": _normalise(both).astype(np.float32), "choices": choices, "action_mask": mask}
         return seen, {**info, "action_mask": mask.copy()}
 
 
-def _counts(text: str, dim: int, place: str = "") -> Any:
+def _word_vector(text: str, dim: int, place: str = "") -> Any:
     """Return the word counts of a string as a vector scaled to length 1."""
     counts = np.zeros(dim)
     for word in _WORD.findall(text.lower()):
         counts[zlib.crc32((place + word).encode()) % dim] += 1.0
-    return _unit(counts)
+    return _normalise(counts)
 
 
-def _unit(vector: Any) -> Any:
+def _normalise(vector: Any) -> Any:
     return vector / max(float(np.linalg.norm(vector)), 1.0)
 
 
-def _authorization(token: str | None) -> dict[str, str]:
+def _authorization_headers(token: str | None) -> dict[str, str]:
     token = os.environ.get("COEVO_TOKEN", "") if token is None else token
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -415,15 +415,15 @@ class _WebSocket:
             raise
 
     def send(self, text: str) -> None:
-        self._write(_TEXT, text.encode())
+        self._write_frame(_TEXT, text.encode())
 
     def receive(self) -> str:
         """Return the next text message."""
         message = b""
         while True:
-            last, opcode, payload = self._frame()
+            last, opcode, payload = self._read_frame()
             if opcode == _PING:
-                self._write(_PONG, payload)
+                self._write_frame(_PONG, payload)
             elif opcode == _CLOSE:
                 raise OSError("the server has closed the connection")
             elif opcode != _PONG:
@@ -433,25 +433,25 @@ class _WebSocket:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # the other end may have closed it
-            self._write(_CLOSE, (1000).to_bytes(2, "big"))
+            self._write_frame(_CLOSE, (1000).to_bytes(2, "big"))
         self._file.close()
         self._socket.close()
 
-    def _frame(self) -> tuple[bool, int, bytes]:
-        first, size = self._exactly(2)
+    def _read_frame(self) -> tuple[bool, int, bytes]:
+        first, size = self._read_exactly(2)
         if size >= 126:
-            size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
+            size = int.from_bytes(self._read_exactly(2 if size == 126 else 8), "big")
         if size > _MAX_BYTES:
             raise OSError(f"a message is longer than {_MAX_BYTES} bytes")
-        return bool(first & 0x80), first & 0xF, self._exactly(size)
+        return bool(first & 0x80), first & 0xF, self._read_exactly(size)
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         data = self._file.read(size)
         if len(data) < size:
             raise OSError("the connection has been closed")
         return data
 
-    def _write(self, opcode: int, payload: bytes) -> None:
+    def _write_frame(self, opcode: int, payload: bytes) -> None:
         size, key = len(payload), os.urandom(4)
         more = 0 if size < 126 else 2 if size < 65536 else 8
         mask = np.frombuffer((key * (size // 4 + 1))[:size], np.uint8)

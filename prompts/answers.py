@@ -81,7 +81,7 @@ def _complete_part(text: str, form: AnswerForm) -> str:
     return text[: max(text.rfind("\n"), text.rfind("]")) + 1].strip()
 
 
-def called_in(answer: str, notation: str, tools: str, *, cut: bool = False) -> str:
+def calls_in_answer(answer: str, notation: str, tools: str, *, cut: bool = False) -> str:
     r"""Return the calls in an answer in the env's notation, or the answer if it calls no tool.
 
     A call that cannot be read is passed on with the reason, as which the env returns it.

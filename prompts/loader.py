@@ -41,10 +41,10 @@ from coevo_gym.prompts.template import (
     PromptHeader,
     check_body,
     has_block,
-    packaged,
+    package_path,
     read_header,
-    text_of,
-    write_block,
+    read_text,
+    render_block,
 )
 
 AnswerForm = Literal["action", "text", "code"]
@@ -112,7 +112,7 @@ class PromptTemplate(PromptFile[Header]):
         """Return the description of valid tasks in the env, or "" if the prompt file has none."""
         if not has_block(self.text, TASKS):
             return ""
-        return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
+        return render_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
 
     def system(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
         """Return the system message for the start of an episode, or "" if there is none.
@@ -146,7 +146,7 @@ class PromptTemplate(PromptFile[Header]):
             "cues": _format_cues(view.cues),
         }
         advice = "Is the prompt meant for this env?"
-        return write_block(self.text, block, values, self.header.name, advice)
+        return render_block(self.text, block, values, self.header.name, advice)
 
 
 def _format_cues(cues: Sequence[Cue]) -> str:
@@ -171,9 +171,9 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     if path.suffix != ".j2":
         spec = find_spec(str(name))
         own = spec.prompt if spec is not None else ""
-        path = packaged(own) if own else FOLDER / f"{name}.j2"
+        path = package_path(own) if own else FOLDER / f"{name}.j2"
     try:
-        text = text_of(path)
+        text = read_text(path)
     except OSError as error:
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.j2")))
         raise ConfigError(

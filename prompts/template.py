@@ -66,7 +66,7 @@ class PromptFile(Generic[HeaderT]):
         """Return the SHA-256 hash of the file's text as a hexadecimal string."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def declared(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def declared_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return only the inputs that the prompt file declares."""
         return {name: value for name, value in inputs.items() if name in self.header.inputs}
 
@@ -92,10 +92,10 @@ class PromptFile(Generic[HeaderT]):
         except ValueError as error:
             raise ConfigError(f"An input to prompt {label} is not valid JSON: {error}") from error
         advice = "Do its inputs have the form that the text expects?"
-        return write_block(self.text, block, values | more, label, advice)
+        return render_block(self.text, block, values | more, label, advice)
 
 
-def packaged(name: str) -> Path:
+def package_path(name: str) -> Path:
     """Return the path of a ``package:file`` prompt, without checking that the file exists.
 
     Raises:
@@ -110,7 +110,7 @@ def packaged(name: str) -> Path:
         ) from error
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the text of a prompt file.
 
     Raises:
@@ -136,11 +136,11 @@ def read_prompt(name: str) -> tuple[str, str]:
         ConfigError: if the file does not exist.
     """
     if ":" in name:
-        path = packaged(name)
+        path = package_path(name)
     else:
         path = Path(name) if name.endswith(".j2") else FOLDER / f"{name}.j2"
     try:
-        return text_of(path), str(path)
+        return read_text(path), str(path)
     except OSError as error:
         known = sorted(f"{file.parent.name}/{file.stem}" for file in FOLDER.glob("*/*.j2"))
         raise ConfigError(
@@ -189,8 +189,8 @@ def check_body(
         ConfigError: if the text is not a template, or its blocks or inputs are wrong.
     """
     try:
-        used = meta.find_undeclared_variables(_environment().parse(text)) - set(extra)
-        block_names = set(_compiled(text).blocks)
+        used = meta.find_undeclared_variables(_jinja_environment().parse(text)) - set(extra)
+        block_names = set(_compile(text).blocks)
     except (TemplateError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # Jinja2 compiles a template to Python code, which has its own limits.
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
@@ -212,16 +212,16 @@ def check_body(
 
 def has_block(text: str, block: str) -> bool:
     """Return True if a prompt template contains the Jinja2 block with the given name."""
-    return block in _compiled(text).blocks
+    return block in _compile(text).blocks
 
 
-def write_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:
+def render_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:
     """Render a block of a prompt template with the given values, and return its text.
 
     Raises:
         ConfigError: if rendering fails; the message ends with ``advice``.
     """
-    template = _compiled(text)
+    template = _compile(text)
     try:
         context = template.new_context(dict(values))
         return "".join(template.blocks[block](context)).strip("\n")
@@ -281,7 +281,7 @@ def parse_cue(text: str, source: str = "the prompt") -> CuePrompt:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
+def _jinja_environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
     )
@@ -291,5 +291,5 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 @lru_cache(maxsize=64)
-def _compiled(text: str) -> Template:
-    return _environment().from_string(text)
+def _compile(text: str) -> Template:
+    return _jinja_environment().from_string(text)

@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.seams import Completion, Finish, Policy, Prompt, Request
 from coevo_gym.core.spend import Usage
-from coevo_gym.testing.scripted_models import _as_prompt, _complete
+from coevo_gym.testing.scripted_models import _make_completion, _require_prompt
 
 
 class HostilePolicy:
@@ -27,7 +27,7 @@ class HostilePolicy:
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Return one completion per prompt, in order."""
-        return [self._answer(_as_prompt(request)) for request in requests]
+        return [self._answer(_require_prompt(request)) for request in requests]
 
     def _answer(self, prompt: Prompt) -> Completion:
         rng = self._rng
@@ -35,14 +35,14 @@ class HostilePolicy:
             (completion,) = self._decent.generate([prompt])
             if rng.random() < 0.5:
                 return completion
-            return _complete(prompt, _spoilt(completion.text, rng))
+            return _make_completion(prompt, _spoilt(completion.text, rng))
         kind = int(rng.integers(len(HOSTILE) + 2))
         if kind == len(HOSTILE):
             return Completion("", None, Finish.OVERFLOW, Usage(calls=1))
         if kind == len(HOSTILE) + 1:
             return Completion("The server is gone.", None, Finish.LOST, Usage(calls=1))
         finish = Finish.LENGTH if rng.random() < 0.2 else Finish.STOP
-        return _complete(prompt, list(HOSTILE.values())[kind](rng))._replace(finish=finish)
+        return _make_completion(prompt, list(HOSTILE.values())[kind](rng))._replace(finish=finish)
 
 
 def _long(rng: Generator) -> str:

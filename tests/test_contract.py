@@ -77,7 +77,7 @@ class _Peeping(ToyEnv):
 def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str) -> None:
     env = _Peeping()
     poison = Poison(env)
-    task = poison.task(env.tasks[0])
+    task = poison.poison_task(env.tasks[0])
     env.reset(options={"task": task})
     env.step("done")
     env.reset(options={"task": task})

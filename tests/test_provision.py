@@ -15,7 +15,7 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.alfworld import setup as alfworld
 from coevo_gym.envs.appworld.engine import prefix
 from coevo_gym.envs.bfcl import setup as bfcl
-from coevo_gym.provision import data_folder, install_files, pinned, pip_install
+from coevo_gym.provision import data_folder, install_files, pinned_packages, pip_install
 
 PROJECT = Path(__file__).parents[1]
 LOCKS = {"alfworld": alfworld.LOCK, "appworld": prefix.PINS, "bfcl": bfcl.LOCK}
@@ -26,16 +26,16 @@ def test_every_package_of_a_lock_has_hashes_and_no_host(lock: Path) -> None:
     text = lock.read_text()
     entries = text.replace(" \\\n", "").splitlines()
     assert all(re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+", one) for one in entries)
-    assert [one.split()[0] for one in entries] == pinned(lock)
+    assert [one.split()[0] for one in entries] == pinned_packages(lock)
 
 
 def test_locks_have_the_versions_that_are_asked_for() -> None:
-    assert pinned(bfcl.LOCK) == list(bfcl.PACKAGES)
-    assert f"appworld=={prefix.VERSION}" in pinned(prefix.PINS)
+    assert pinned_packages(bfcl.LOCK) == list(bfcl.PACKAGES)
+    assert f"appworld=={prefix.VERSION}" in pinned_packages(prefix.PINS)
     constraints = (PROJECT / "constraints.txt").read_text().lower().splitlines()
-    assert set(pinned(alfworld.LOCK)) <= set(constraints)
+    assert set(pinned_packages(alfworld.LOCK)) <= set(constraints)
     wanted = {f"{name}=={version}" for name, version in alfworld.VERSIONS.items()}
-    assert wanted <= set(pinned(alfworld.LOCK))
+    assert wanted <= set(pinned_packages(alfworld.LOCK))
 
 
 def test_an_engine_from_before_there_were_hashes_is_kept(
@@ -46,7 +46,7 @@ def test_an_engine_from_before_there_were_hashes_is_kept(
     python = prefix.python_in(engine)
     python.parent.mkdir(parents=True)
     python.touch()
-    pins = pinned(prefix.PINS)
+    pins = pinned_packages(prefix.PINS)
     (engine / "pins.txt").write_text("\n".join(pins) + "\n")
     assert prefix.describe_missing() == ""
     (engine / "pins.txt").write_text("\n".join(pins[1:]) + "\n")

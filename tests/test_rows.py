@@ -90,7 +90,7 @@ def test_nothing_that_a_policy_sees_contains_the_rest_of_the_row() -> None:
     env = hidden.make()
     bare = env.unwrapped
     task = hidden.tasks("train")[0]
-    observation, info = env.reset(options={"task": Poison(bare).task(task)})  # type: ignore[arg-type]
+    observation, info = env.reset(options={"task": Poison(bare).poison_task(task)})  # type: ignore[arg-type]
     assert "LEAKED" not in observation + json.dumps(info)
     assert "LEAKED" not in repr(bare.view)  # type: ignore[attr-defined]
 

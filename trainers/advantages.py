@@ -51,7 +51,7 @@ def relative_to_group(
         squares = math.fsum((reward - mean) * (reward - mean) for reward in valid_rewards)
         scale = math.sqrt(squares / (len(valid_rewards) - 1)) + eps
     values = ((reward - mean) / scale for reward in rewards)
-    return _where(valid, values)
+    return _zero_invalid(valid, values)
 
 
 def relative_to_others(
@@ -144,7 +144,7 @@ def turn_estimate(
     starts = [0, *accumulate(lengths)]
     decided = [step for step, n in enumerate(lengths) if n]
     expected = [values[starts[step]] for step in decided]
-    judged = gae(_by_decision(rewards, lengths), expected, gamma=gamma, lam=lam)
+    judged = gae(_rewards_by_decision(rewards, lengths), expected, gamma=gamma, lam=lam)
     advantage: list[StepAdvantage] = [0.0] * len(lengths)
     targets, valued = [0.0] * len(values), [False] * len(values)
     for step, value, estimate in zip(decided, expected, judged, strict=True):
@@ -172,7 +172,7 @@ def token_estimate(
     """
     decided = [n for n in lengths if n]
     earned: list[float] = []
-    for n, reward in zip(decided, _by_decision(rewards, lengths), strict=True):
+    for n, reward in zip(decided, _rewards_by_decision(rewards, lengths), strict=True):
         earned += [0.0] * (n - 1) + [reward]
     judged = gae(earned, values, gamma=gamma, lam=lam)
     positions = iter(judged)
@@ -181,7 +181,7 @@ def token_estimate(
     return Estimate(advantage, list(values), targets, [True] * len(values))
 
 
-def _by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
+def _rewards_by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
     """Return each decision's reward plus any later rewards before the next decision."""
     totals: list[float] = []
     for reward, n in zip(rewards, lengths, strict=True):
@@ -285,7 +285,7 @@ def _valid_rewards(rewards: Sequence[float], valid: Sequence[bool] | None) -> li
     return [reward for reward, ok in zip(rewards, valid, strict=True) if ok]
 
 
-def _where(valid: Sequence[bool] | None, values: Iterator[float]) -> list[float]:
+def _zero_invalid(valid: Sequence[bool] | None, values: Iterator[float]) -> list[float]:
     if valid is None:
         return list(values)
     return [value if ok else 0.0 for value, ok in zip(values, valid, strict=True)]

@@ -109,7 +109,11 @@ class GroupRelative:
         See :func:`~coevo_gym.trainers.advantages.relative_to_group`.
         """
         return [
-            [*relative_to_group(*_rewards(group, self.outcome), normalise_std=self.normalise_std)]
+            [
+                *relative_to_group(
+                    *_rewards_and_validity(group, self.outcome), normalise_std=self.normalise_std
+                )
+            ]
             for group in groups
         ]
 
@@ -125,7 +129,9 @@ class LeaveOneOut:
 
         See :func:`~coevo_gym.trainers.advantages.relative_to_others`.
         """
-        return [[*relative_to_others(*_rewards(group, self.outcome))] for group in groups]
+        return [
+            [*relative_to_others(*_rewards_and_validity(group, self.outcome))] for group in groups
+        ]
 
 
 class StepWorth(Protocol):
@@ -243,10 +249,10 @@ class StateGrouped:
 
         See :func:`~coevo_gym.trainers.advantages.relative_to_group_and_state`.
         """
-        return [[*self._judge(group, notes)] for group in groups]
+        return [[*self._group_advantages(group, notes)] for group in groups]
 
-    def _judge(self, group: Group, notes: Notes) -> list[list[float]]:
-        rewards, valid = _rewards(group, self.outcome)
+    def _group_advantages(self, group: Group, notes: Notes) -> list[list[float]]:
+        rewards, valid = _rewards_and_validity(group, self.outcome)
         return relative_to_group_and_state(
             rewards,
             self.states(group.trajectories),
@@ -280,7 +286,7 @@ def credit_of(config: GRPOConfig) -> Credit:
     return Credit(GroupRelative(outcome, config.normalise_std))
 
 
-def _rewards(group: Group, outcome: Outcome) -> tuple[list[float], list[bool]]:
+def _rewards_and_validity(group: Group, outcome: Outcome) -> tuple[list[float], list[bool]]:
     """Return (K,) rewards and (K,) validity flags (False for lost rollouts)."""
     rewards = [outcome(trajectory) for trajectory in group.trajectories]
     return rewards, [not t.end_reason.lost for t in group.trajectories]

@@ -105,9 +105,9 @@ class _Reciter:
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """For each view, return the solution's next action as a policy decision."""
-        return [self._next(view) for view in views]
+        return [self._next_act(view) for view in views]
 
-    def _next(self, view: View) -> Act:
+    def _next_act(self, view: View) -> Act:
         step = len(view.history)
         if step == len(self._actions):
             return Act("", said="The reference is over.", end=EndReason.ABANDONED)

@@ -21,29 +21,29 @@ from numpy.typing import NDArray
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import EndReason, Group, Segment
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     batch_of,
-    check_recorded,
+    check_recorded_logprobs,
     logprobs,
-    loss_mean,
+    loss_weights,
     trajectory_weights,
 )
-from coevo_gym.trainers.update.importance import of_older_weights, renewed
+from coevo_gym.trainers.update.importance import recompute_logprobs, stale_mask
 from coevo_gym.trainers.update.learner import (
     LearnablePolicy,
     Objective,
     SurrogateLearner,
     Terms,
-    surrogate,
+    microbatch_loss,
 )
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss, k3
 
-with explaining("Training needs PyTorch.", "train"):
+with explain_missing("Training needs PyTorch.", "train"):
     import torch
     from torch import Tensor
 
@@ -129,12 +129,12 @@ class GRPO(SurrogateLearner):
         if not batch.samples:
             return metrics | {"decisions": 0.0}
         if config.old_logprobs == "recorded":
-            check_recorded(batch, "Set learner.old_logprobs = 'recomputed'.")
+            check_recorded_logprobs(batch, "Set learner.old_logprobs = 'recomputed'.")
         objective, times = self._objective(batch)
 
         def loss(part: NDArray[np.int64]) -> Terms:
             logp, mask = logprobs(self.policy, batch, part)
-            return surrogate(objective, batch, part, logp, mask, config, self.loss)
+            return microbatch_loss(objective, batch, part, logp, mask, config, self.loss)
 
         started = perf_counter()
         metrics |= self._take_steps(batch, objective, loss)
@@ -146,21 +146,21 @@ class GRPO(SurrogateLearner):
     def _objective(self, batch: Batch) -> tuple[Objective, dict[str, float]]:
         """Return loss inputs shared by an update's steps, and the time taken to compute them."""
         config, started = self.config, perf_counter()
-        minibatches = self._minibatches(batch)
+        minibatches = self._n_minibatches(batch)
         recomputed = config.old_logprobs == "recomputed"
-        stale = of_older_weights(batch, self.version)
-        idle = self._idle(batch)
+        stale = stale_mask(batch, self.version)
+        idle = self._idle_mask(batch)
         corrected = (torch.ones_like(stale) if recomputed else stale) & ~idle
         old: Sequence[Tensor] | None = None
         if not (recomputed and config.epochs * minibatches == 1):
-            old = renewed(self.policy, batch, corrected, config.microbatch_tokens)
+            old = recompute_logprobs(self.policy, batch, corrected, config.microbatch_tokens)
         old_done = perf_counter()
-        reference = self._reference_rows(batch)
+        reference = self._reference_logprobs(batch)
         times = {"old_s": old_done - started, "reference_s": perf_counter() - old_done}
-        weight, total = loss_mean(batch, config)
+        weight, total = loss_weights(batch, config)
         return Objective(old, reference, corrected, idle, weight, total / minibatches), times
 
-    def _idle(self, batch: Batch) -> Tensor:
+    def _idle_mask(self, batch: Batch) -> Tensor:
         """Return a (D,) bool mask of the samples to skip because they have no gradient.
 
         Choices are never idle: noise such as dropout is drawn for each choice in turn, so skipping

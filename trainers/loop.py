@@ -85,7 +85,7 @@ class Loop:
     @property
     def over(self) -> bool:
         """True if the training budget is spent."""
-        return self.config.over(self.state)
+        return self.config.is_over(self.state)
 
     def run(self) -> LoopState:
         """Run until the budget is spent or ``events.should_stop()`` returns True between steps."""
@@ -123,11 +123,11 @@ class Loop:
         updated = perf_counter()
         self._apply_round()
         evolves = config.evolve_at_last_step or not self.over
-        if evolves and _due(state.step, config.evolve_every_steps):
+        if evolves and _is_due(state.step, config.evolve_every_steps):
             self._begin_round()
         metrics["round_s"] = perf_counter() - updated
-        late = config.spent(state) >= config.evaluate_from
-        self._evaluate(due=late and _due(state.step, config.evaluate_every_steps))
+        late = config.spent_share(state) >= config.evaluate_from
+        self._evaluate(due=late and _is_due(state.step, config.evaluate_every_steps))
         metrics |= self.guiding.metrics() | state.metrics()
         metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
         metrics["cpu_s"] = process_time() - processor
@@ -154,7 +154,7 @@ class Loop:
     def _study(self, groups: Sequence[Group]) -> Notes:
         """Write analysis notes on all recorded groups, for the curriculum and the memories."""
         findings = self.guiding.examine(groups)
-        self.state.count(findings)
+        self.state.add_cost(findings)
         notes = Notes(findings.notes)
         if self.guiding.studies:
             self.events.on_notes(notes)
@@ -166,10 +166,10 @@ class Loop:
 
     def _learn(self, groups: Sequence[Group], notes: Notes) -> Metrics:
         """Learn from a step's groups, unless the step only runs studies."""
-        if self.config.only_studies(self.state):
+        if self.config.is_study_only(self.state):
             return {"success": success_of(groups), "update_s": 0.0}
         began = perf_counter()
-        self.learner.spent = self.config.spent(self.state)
+        self.learner.spent = self.config.spent_share(self.state)
         advantages = self.learner.advantages(groups, notes)
         self.events.on_credit(groups, advantages)
         return {**self.learner.update(groups, advantages), "update_s": perf_counter() - began}
@@ -177,7 +177,7 @@ class Loop:
     def run_round(self, round: Round) -> RoundResult:
         """Run an evolution round, apply its result and count its cost."""
         result = self.session.run_round(round)
-        self.state.count(result)
+        self.state.add_cost(result)
         self.events.on_round(round, result)
         return result
 
@@ -241,5 +241,5 @@ class Loop:
             self.events.on_eval(evaluation)
 
 
-def _due(step: int, every: int) -> bool:
+def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0

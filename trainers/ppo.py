@@ -22,7 +22,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group, Sample, Trajectory
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.trainers.advantages import Estimate, token_estimate, turn_estimate
 from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.segments import n_sampled
@@ -32,21 +32,21 @@ from coevo_gym.trainers.update.batch import (
     batch_metrics,
     batch_of,
     check_positions,
-    check_recorded,
+    check_recorded_logprobs,
     flatten,
-    padded,
-    parts,
+    pad_rows,
+    split_rows,
 )
-from coevo_gym.trainers.update.importance import of_older_weights, renewed
+from coevo_gym.trainers.update.importance import recompute_logprobs, stale_mask
 from coevo_gym.trainers.update.learner import (
     LearnablePolicy,
     Objective,
     SurrogateLearner,
     Terms,
-    surrogate,
+    microbatch_loss,
 )
 
-with explaining("Training needs PyTorch.", "train"):
+with explain_missing("Training needs PyTorch.", "train"):
     import torch
     from torch import Tensor
 
@@ -96,7 +96,7 @@ def value_loss(
     return 0.5 * worse.masked_fill(~mask, 0.0).sum() / count
 
 
-def whitened(advantages: Tensor) -> Tensor:
+def whiten(advantages: Tensor) -> Tensor:
     """Normalise (N,) advantages to mean 0 and sample variance 1, unless N is less than 2.
 
     Differences far below 1e-4 stay small, because 1e-8 is added to the variance.
@@ -143,7 +143,7 @@ class PPO(SurrogateLearner):
     def __init__(
         self, policy: LearnablePolicy, config: PPOConfig | None = None, *, seed: int = 0
     ) -> None:
-        config, valued = config or PPOConfig(), _valued(policy)
+        config, valued = config or PPOConfig(), _require_value_support(policy)
         self.head = valued.value_head()
         value_lr = config.value_lr or valued.value_lr
         super().__init__(valued, config, (list(self.head.parameters()), value_lr), seed=seed)
@@ -175,23 +175,25 @@ class PPO(SurrogateLearner):
         batch, metrics = batch_of(groups, advantages, config, judge=self.advantages)
         if not batch.samples:
             return metrics | {"decisions": 0.0}
-        check_recorded(batch, "Choose learner.kind = 'pg' with old_logprobs = 'recomputed'.")
+        check_recorded_logprobs(
+            batch, "Choose learner.kind = 'pg' with old_logprobs = 'recomputed'."
+        )
         values, explained = self._value_rows(batch)
         objective = self._objective(batch)
         lengths = batch.lengths.tolist()
-        advantage = torch.split(whitened(torch.cat([*batch.advantage])), lengths)
+        advantage = torch.split(whiten(torch.cat([*batch.advantage])), lengths)
         learned = batch._replace(advantage=advantage)
 
         def loss(part: NDArray[np.int64]) -> Terms:
             samples = [batch.samples[i] for i in part]
             logp, mask, now = self.policy.logprobs_and_values(samples, self.head)
             check_positions(logp, mask, batch.lengths[part])
-            terms, drift = surrogate(objective, learned, part, logp, mask, config, self.loss)
+            terms, drift = microbatch_loss(objective, learned, part, logp, mask, config, self.loss)
             error = value_loss(
                 now,
-                padded(values.old, part, now),
-                padded(values.targets, part, now),
-                padded(values.valued, part, mask),
+                pad_rows(values.old, part, now),
+                pad_rows(values.targets, part, now),
+                pad_rows(values.valued, part, mask),
                 clip=config.value_clip,
                 total=values.total,
             )
@@ -211,7 +213,7 @@ class PPO(SurrogateLearner):
         estimate = turn_estimate if self.config.level == "turn" else token_estimate
         outcome = Outcome(self.config.outcome)
         estimates = []
-        for trajectory, values in zip(trajectories, self._expected(trajectories), strict=True):
+        for trajectory, values in zip(trajectories, self._get_values(trajectories), strict=True):
             steps = trajectory.steps
             lengths = [0 if step.decision is None else n_sampled(step.decision) for step in steps]
             rewards = [0.0] * (len(steps) - 1) + [outcome(trajectory)] if steps else []
@@ -219,13 +221,15 @@ class PPO(SurrogateLearner):
             estimates.append(estimate(rewards, lengths, values, **settings))
         return estimates
 
-    def _expected(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    def _get_values(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """Return value estimates at each trajectory's sampled positions, using a cache."""
         new = [t for t in trajectories if id(t) not in self._known]
         batch = flatten(new, [0.0] * len(new))
         flat: list[float] = []
         rows = np.arange(len(batch.samples))
-        for part in parts(rows, batch.tokens, self.config.microbatch_tokens) if len(rows) else ():
+        for part in (
+            split_rows(rows, batch.tokens, self.config.microbatch_tokens) if len(rows) else ()
+        ):
             values = self.values([batch.samples[i] for i in part])
             for row, n in zip(values.tolist(), batch.lengths[part].tolist(), strict=True):
                 flat += row[:n]
@@ -249,21 +253,21 @@ class PPO(SurrogateLearner):
             torch.split(torch.tensor(old), lengths),
             torch.split(torch.tensor(targets), lengths),
             torch.split(torch.tensor(valued), lengths),
-            len(known) / self._minibatches(batch),
+            len(known) / self._n_minibatches(batch),
         )
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
         """Return the loss inputs shared by an update's steps. The loss is a mean over positions."""
         config, n_samples = self.config, len(batch.samples)
-        stale = of_older_weights(batch, self.version)
+        stale = stale_mask(batch, self.version)
         return Objective(
-            old=renewed(self.policy, batch, stale, config.microbatch_tokens),
-            reference=self._reference_rows(batch),
+            old=recompute_logprobs(self.policy, batch, stale, config.microbatch_tokens),
+            reference=self._reference_logprobs(batch),
             corrected=stale,
             idle=torch.zeros(n_samples, dtype=torch.bool),
             weight=torch.ones(n_samples),
-            total=float(batch.lengths.sum()) / self._minibatches(batch),
+            total=float(batch.lengths.sum()) / self._n_minibatches(batch),
         )
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
@@ -278,7 +282,7 @@ class PPO(SurrogateLearner):
         return super().load_state_dict(state)
 
 
-def _valued(policy: Any) -> Valued:
+def _require_value_support(policy: Any) -> Valued:
     if not hasattr(policy, "logprobs_and_values"):
         raise ConfigError(
             f"{type(policy).__name__} does not expose hidden states for PPO's value head. Set "

@@ -70,7 +70,7 @@ class LoopConfig(FrozenModel):
     same warm-up and initial tasks but a different task order. An arm may override the seed."""
 
     @model_validator(mode="after")
-    def _only_streams_are_stale(self) -> Self:
+    def _require_async_for_staleness(self) -> Self:
         if self.max_staleness and self.rollout == "lock_step":
             raise ValueError(
                 f"max_staleness = {self.max_staleness} needs rollout = 'async'; with 'lock_step', "
@@ -78,16 +78,16 @@ class LoopConfig(FrozenModel):
             )
         return self
 
-    def over(self, state: LoopState) -> bool:
+    def is_over(self, state: LoopState) -> bool:
         """Return True if the budget is spent."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         return any(limit is not None and done >= limit for limit, done in limits)
 
-    def only_studies(self, state: LoopState) -> bool:
+    def is_study_only(self, state: LoopState) -> bool:
         """Return True if the current step only runs studies and does not learn."""
         return state.step < self.study_only_steps
 
-    def spent(self, state: LoopState) -> float:
+    def spent_share(self, state: LoopState) -> float:
         """Return the share of the budget spent so far; with two limits, the larger share."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
@@ -211,14 +211,14 @@ class LoopState:
     evaluated: int = -1
     usage: dict[str, Usage] = field(default_factory=dict)
 
-    def count(self, result: RoundResult | Findings) -> None:
+    def add_cost(self, result: RoundResult | Findings) -> None:
         """Add the cost of a round, or of the studies after a learner step, to the totals."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
 
     @property
-    def used(self) -> Usage:
+    def total_usage(self) -> Usage:
         """Total model usage across all purposes."""
         return sum(self.usage.values(), NO_USAGE)
 

@@ -24,14 +24,14 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.trainers.demonstrations import accepted_rollouts
 from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.settings import RestConfig
 from coevo_gym.trainers.sft import imitate
 from coevo_gym.trainers.update.batch import group_metrics
 
-with explaining("Training needs PyTorch.", "train"):
+with explain_missing("Training needs PyTorch.", "train"):
     import torch
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from coevo_gym.episodes.episode import AnswerCounts, Lost, Outcome, all_lost, ep
 from coevo_gym.episodes.runner import episode_seed, rollout
 from coevo_gym.episodes.stream import EpisodeStream
 from coevo_gym.trainers.protocols import Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.token_advantages import teaches
+from coevo_gym.trainers.token_advantages import has_learning_signal
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Collected(NamedTuple):
     answers: list[AnswerCounts]
 
 
-def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
+def groups_with_signal(groups: Sequence[Group], learner: Learner) -> list[Group]:
     """Return the groups that the learner can learn from.
 
     A group teaches something if its episodes differ in success, or if some of the learner's
@@ -71,7 +71,7 @@ def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
         return len({t.success for t in group.trajectories if not t.end_reason.lost}) > 1
 
     judged = zip(groups, learner.advantages(groups), strict=True)
-    return [group for group, values in judged if differs(group) or teaches(values)]
+    return [group for group, values in judged if differs(group) or has_learning_signal(values)]
 
 
 def success_of(groups: Iterable[Group]) -> float:
@@ -105,14 +105,14 @@ def gather(parts: RolloutParts) -> Gathered:
     config, session = parts.config, parts.session
     selection: list[Group] = []
     answers: list[AnswerCounts] = []
-    draws, resamples = 0, 0 if config.only_studies(parts.state) else config.max_resamples
+    draws, resamples = 0, 0 if config.is_study_only(parts.state) else config.max_resamples
     try:
         while draws == 0 or (draws <= resamples and len(selection) < config.groups_per_step):
             session.open_step(config.groups_per_step - len(selection))
-            collection = collect(parts)
+            collection = run_tickets(parts)
             answers += collection.answers
             whole = [group for group in collection.groups if group.whole]
-            selection += teaching(whole, parts.learner) if resamples else whole
+            selection += groups_with_signal(whole, parts.learner) if resamples else whole
             draws += 1
     finally:
         recorded = session.close_step()
@@ -128,7 +128,7 @@ def gather(parts: RolloutParts) -> Gathered:
     return Gathered(recorded, selection, metrics)
 
 
-def collect(parts: RolloutParts) -> Collected:
+def run_tickets(parts: RolloutParts) -> Collected:
     """Run an episode for every available ticket.
 
     Episodes lost to a fault are retried up to the session's limit.
@@ -206,20 +206,20 @@ class GroupStream:
         """
         version, busy_s = self._parts.learner.version, self._stream.busy_s
         resamples = (
-            0 if self._config.only_studies(self._parts.state) else self._config.max_resamples
+            0 if self._config.is_study_only(self._parts.state) else self._config.max_resamples
         )
         step = _Step(self._config, self._parts.learner, resamples)
         try:
-            self._draw(step)
+            self._draw_tasks(step)
             while step.n_wanted > 0:
-                self._fill(step)
+                self._start_episodes(step)
                 outcome = self._stream.next()
                 if outcome is None:  # other users of the session run the remaining groups
                     break
-                group = self._take_in(outcome, step)
+                group = self._report_outcome(outcome, step)
                 if group is not None:
                     step.add(replace(group, policy_version=version))
-                    step.check()
+                    step.require_finished_episode()
         finally:
             recorded = self._session.close_step(policy_version=version)
         groups = [group for group in recorded.groups if group.id in step.kept]
@@ -242,7 +242,7 @@ class GroupStream:
         self._out.clear()
         return env_steps
 
-    def _draw(self, step: _Step) -> bool:
+    def _draw_tasks(self, step: _Step) -> bool:
         """Draw tasks for more groups if the limit allows it; return True if tasks were drawn."""
         ahead = self._config.max_staleness * self._config.groups_per_step
         n_open = self._session.n_open - step.n_closed
@@ -251,10 +251,10 @@ class GroupStream:
             self._session.open_step(most)
         return most > 0
 
-    def _fill(self, step: _Step) -> None:
+    def _start_episodes(self, step: _Step) -> None:
         """Start episodes while envs are free and tickets are available."""
         version = self._parts.learner.version
-        while self._stream.has_room and (self._session.n_ready or self._draw(step)):
+        while self._stream.has_room and (self._session.n_ready or self._draw_tasks(step)):
             ticket = self._session.take(policy_version=version)
             if not isinstance(ticket, Ticket):
                 return
@@ -264,7 +264,7 @@ class GroupStream:
             self._stream.begin(self._n_begun, episode_of(ticket, seed, version, guidance))
             self._n_begun += 1
 
-    def _take_in(self, outcome: Outcome[Trajectory], step: _Step) -> Group | None:
+    def _report_outcome(self, outcome: Outcome[Trajectory], step: _Step) -> Group | None:
         """Report an episode's outcome and return the group that it closes, if any."""
         ticket = self._out.pop(outcome.index)
         self._parts.state.env_steps += outcome.env_steps
@@ -308,12 +308,12 @@ class _Step:
             return
         if not group.comparable:
             self.n_stale += 1
-        elif self.resamples and not teaching([group], self.learner):
+        elif self.resamples and not groups_with_signal([group], self.learner):
             self.n_set_aside += 1
         else:
             self.kept.add(group.id)
 
-    def check(self) -> None:
+    def require_finished_episode(self) -> None:
         """Raise an error if a step's groups have closed but none of their episodes finished."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error

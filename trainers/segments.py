@@ -31,7 +31,7 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
     for decision in decisions:
         if not decision.ids:
             continue
-        prompt_ids = _trained_prompt(decision)
+        prompt_ids = _prompt_to_train_on(decision)
         if not prompt_ids:
             raise ValueError("Cannot train on a decision without prompt ids.")
         goes_on = (
@@ -54,7 +54,7 @@ class Snapshot(NamedTuple):
     sampled: tuple[bool, ...]
 
 
-def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+def merge_snapshots(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     """Merge consecutive snapshots of a context if the later one extends the earlier one.
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
@@ -73,8 +73,8 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 def _join(decisions: Sequence[TokenDecision]) -> Segment:
     """Join decisions into one segment. Each decision must extend the previous decision."""
-    prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
-    (whole,) = merged(
+    prompts = [(_prompt_to_train_on(decision), decision.ids) for decision in decisions]
+    (whole,) = merge_snapshots(
         Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))
         for prompt_ids, ids in prompts
     )
@@ -85,7 +85,7 @@ def _join(decisions: Sequence[TokenDecision]) -> Segment:
     return Segment(whole.ids, whole.sampled, logprobs, temperature, stripped, oldest)
 
 
-def _trained_prompt(decision: TokenDecision) -> tuple[int, ...]:
+def _prompt_to_train_on(decision: TokenDecision) -> tuple[int, ...]:
     trained = decision.trained_prompt_ids
     return decision.prompt_ids if trained is None else trained
 

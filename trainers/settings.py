@@ -135,7 +135,7 @@ class GRPOConfig(UpdateConfig):
     which cues were stripped. All tokens then get importance weights (see ``importance_cap``)."""
 
     @model_validator(mode="after")
-    def _buffer_fits(self) -> Self:
+    def _check_overlong_buffer(self) -> Self:
         if self.overlong_buffer_tokens > self.overlong_max_tokens:
             raise ValueError(
                 f"overlong_buffer_tokens ({self.overlong_buffer_tokens}) must not exceed "
@@ -231,7 +231,7 @@ class RestConfig(LearnerSettings):
     """Settings for each policy-improvement step."""
 
     @model_validator(mode="after")
-    def _rising(self) -> Self:
+    def _require_rising_thresholds(self) -> Self:
         if list(self.thresholds) != sorted(set(self.thresholds)):
             raise ValueError(f"thresholds must rise, got {list(self.thresholds)}")
         return self
@@ -246,13 +246,13 @@ def is_own_learner(kind: str) -> bool:
     return is_import_path(kind) or kind in set(LEARNERS.names()) - set(LEARNERS.built_in)
 
 
-def _tag(data: Any) -> str | None:
+def _settings_tag(data: Any) -> str | None:
     """Return the tag for a learner's settings: its ``kind``, or :data:`OWN`."""
     kind = data.get("kind", "pg") if isinstance(data, Mapping) else getattr(data, "kind", None)
     return OWN if kind is not None and is_own_learner(str(kind)) else kind and str(kind)
 
 
-def _unloaded(data: Any) -> Any:
+def _to_unloaded_settings(data: Any) -> Any:
     return UnloadedSettings(**data) if isinstance(data, Mapping) else data
 
 
@@ -260,8 +260,8 @@ LearnerConfig = Annotated[
     Annotated[GRPOConfig, Tag("pg")]
     | Annotated[PPOConfig, Tag("ppo")]
     | Annotated[RestConfig, Tag("rest")]
-    | Annotated[SerializeAsAny[LearnerSettings], BeforeValidator(_unloaded), Tag(OWN)],
-    Discriminator(_tag),
+    | Annotated[SerializeAsAny[LearnerSettings], BeforeValidator(_to_unloaded_settings), Tag(OWN)],
+    Discriminator(_settings_tag),
 ]
 """Settings for any learner, discriminated by ``kind`` (default: ``pg``).
 

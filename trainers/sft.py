@@ -18,15 +18,15 @@ from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError, TrainingDiverged
 from coevo_gym.core.trajectory import Sample
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.trainers.demonstrations import Demonstrations
 from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
-from coevo_gym.trainers.update.batch import parts
+from coevo_gym.trainers.update.batch import split_rows
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer
 
-with explaining("Training needs PyTorch.", "train"):
+with explain_missing("Training needs PyTorch.", "train"):
     import torch
 
 __all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]
@@ -77,11 +77,11 @@ def imitate(
 
     Raises:
         ConfigError: if there are no decisions to imitate.
-        TrainingDiverged: as in :meth:`Imitator.epoch`.
+        TrainingDiverged: as in :meth:`Imitator.run_epoch`.
     """
     imitator = Imitator(policy, demonstrations, config, seed=seed)
     while not imitator.over:
-        imitator.epoch()
+        imitator.run_epoch()
     return imitator.finish()
 
 
@@ -167,7 +167,7 @@ class Imitator:
         """Number of tokens trained on in an interrupted epoch, or 0 between epochs."""
         return 0 if self._epoch is None else self._epoch.tokens
 
-    def epoch(
+    def run_epoch(
         self,
         on_step: Callable[[ImitationStep], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
@@ -183,11 +183,13 @@ class Imitator:
             TrainingDiverged: if three steps in a row, or the loss of the whole epoch, are not
                 finite.
         """
-        loss = self._pass(on_step, stop)
+        loss = self._train_epoch(on_step, stop)
         if loss is None:
             return
         self.losses.append(loss)
-        watched = _loss(self.policy, self._watch, self.config) if self._watch else self.losses[-1]
+        watched = (
+            _compute_loss(self.policy, self._watch, self.config) if self._watch else self.losses[-1]
+        )
         self.watched.append(watched)
         if not math.isfinite(self.losses[-1] + watched):
             raise TrainingDiverged(
@@ -196,7 +198,7 @@ class Imitator:
             )
         if self._best_epoch == len(self.losses):
             # The policy still has the last epoch's weights; a copy needs as much memory again.
-            self._kept = [] if self.over else self._weights()
+            self._kept = [] if self.over else self._copy_weights()
 
     def finish(self) -> Imitation:
         """Load the best epoch's weights into the policy. Call this once, when ``over`` is True."""
@@ -245,7 +247,7 @@ class Imitator:
         epoch = state["epoch"]
         self._epoch = None if epoch is None else _Epoch(**epoch)
         at_hand = self._has_best and not self.over
-        self._kept = self._weights() if at_hand else list(state["kept"])
+        self._kept = self._copy_weights() if at_hand else list(state["kept"])
         return self
 
     @property
@@ -272,10 +274,10 @@ class Imitator:
                 lowest, at = loss, epoch
         return len(self.watched) - at >= self.config.patience_epochs
 
-    def _weights(self) -> list[torch.Tensor]:
+    def _copy_weights(self) -> list[torch.Tensor]:
         return [weight.detach().to("cpu", copy=True) for weight in self.policy.parameters()]
 
-    def _pass(
+    def _train_epoch(
         self, on_step: Callable[[ImitationStep], None] | None, stop: Callable[[], bool]
     ) -> float | None:
         """Train once on all samples. Return the mean loss, or NaN if all steps were skipped.
@@ -295,10 +297,10 @@ class Imitator:
                 chosen = epoch.order[start : start + config.batch_decisions]
                 batch = [self._train[index] for index in chosen]
                 self._optimizer.zero_grad()
-                loss = _loss(self.policy, batch, config, backward=True)
+                loss = _compute_loss(self.policy, batch, config, backward=True)
                 if self._optimizer.step(loss) is not None:
-                    epoch.total += loss * _positions(batch)
-                    epoch.positions += _positions(batch)
+                    epoch.total += loss * _n_positions(batch)
+                    epoch.positions += _n_positions(batch)
                 epoch.tokens += sum(map(n_tokens, batch))
                 epoch.step += 1
                 if on_step:
@@ -325,7 +327,7 @@ def _hold_out(
     )
 
 
-def _loss(
+def _compute_loss(
     policy: LearnablePolicy,
     batch: Sequence[Sample],
     config: ImitationConfig,
@@ -333,18 +335,18 @@ def _loss(
     backward: bool = False,
 ) -> float:
     """Compute the mean negative log-likelihood of all sampled positions."""
-    total, positions = 0.0, _positions(batch)
+    total, positions = 0.0, _n_positions(batch)
     tokens = np.array([n_tokens(sample) for sample in batch])
-    for rows in parts(np.arange(len(batch)), tokens, config.batch_tokens):
+    for rows in split_rows(np.arange(len(batch)), tokens, config.batch_tokens):
         part = [batch[row] for row in rows]
         with torch.set_grad_enabled(backward):
             logp, mask = policy.logprobs(part)  # (B, T), (B, T)
-            loss = -logp[mask].mean() * (_positions(part) / positions)
+            loss = -logp[mask].mean() * (_n_positions(part) / positions)
         if backward:
             loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     return total
 
 
-def _positions(batch: Sequence[Sample]) -> int:
+def _n_positions(batch: Sequence[Sample]) -> int:
     return sum(map(n_sampled, batch))

@@ -45,16 +45,16 @@ from coevo_gym.core.trajectory import (
 from coevo_gym.trainers.segments import n_sampled, samples
 
 
-def teaches(advantages: Iterable[Advantage]) -> bool:
+def has_learning_signal(advantages: Iterable[Advantage]) -> bool:
     """Return True if any advantage in a group is non-zero."""
-    return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
+    return any(has_learning_signal(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
-def mapped(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
+def map_advantage(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
     """Apply a function to an advantage, or to each number in a nested list of advantages.
 
     Example:
-        >>> mapped([1.0, [2.0, -1.0]], lambda number: number / 2)
+        >>> map_advantage([1.0, [2.0, -1.0]], lambda number: number / 2)
         [0.5, [1.0, -0.5]]
     """
     if isinstance(advantage, (int, float)):
@@ -79,7 +79,7 @@ class Spread(NamedTuple):
     advantages: list[list[float]]
 
 
-def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
+def assign_advantages(trajectory: Trajectory, advantage: Advantage) -> Spread:
     """Convert a trajectory's decisions to samples with an advantage at each sampled position.
 
     An advantage is one number for the whole trajectory, or one entry per step; a step's entry is a
@@ -97,8 +97,8 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
     flat: list[float] = []
     for step, value in zip(steps, per_step, strict=True):
         if step.decision is not None:
-            decisions.append(_checked(step))
-            flat += _per_position(step.decision, value)
+            decisions.append(_require_matching_decision(step))
+            flat += _advantages_per_position(step.decision, value)
     laid_out = samples(decisions)
     # The samples' positions are in the same order as the decisions' positions.
     values = iter(flat)
@@ -110,12 +110,12 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
 def token_advantages(trajectory: Trajectory, advantage: Advantage) -> list[list[float]]:
     """Return the advantage of every sampled token, as one list per segment.
 
-    A choice counts as a segment with one id. See :func:`spread`.
+    A choice counts as a segment with one id. See :func:`assign_advantages`.
     """
-    return spread(trajectory, advantage).advantages
+    return assign_advantages(trajectory, advantage).advantages
 
 
-def _per_position(decision: Decision, value: StepAdvantage) -> list[float]:
+def _advantages_per_position(decision: Decision, value: StepAdvantage) -> list[float]:
     n = n_sampled(decision)
     if not isinstance(value, Sequence):
         return [value] * n
@@ -124,7 +124,7 @@ def _per_position(decision: Decision, value: StepAdvantage) -> list[float]:
     return list(value)
 
 
-def _checked(step: Step) -> Decision:
+def _require_matching_decision(step: Step) -> Decision:
     decision = step.decision
     assert decision is not None
     if isinstance(decision, ChoiceDecision):

@@ -129,7 +129,7 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
         Point(x=3)
     """
     try:
-        return _fitted(_cleaned(_parse_object(without_thoughts(text))), schema)
+        return _validate(_clean(_parse_object(without_thoughts(text))), schema)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -142,17 +142,17 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
 def _parse_object(text: str) -> dict[str, Any]:
     """Find and parse the JSON object in a string."""
     if text.startswith("{") and text.endswith("}"):  # its strings may contain fences
-        return _parsed(text)
+        return _parse_json(text)
     parts = text.split("```")
     for number in list(range(1, len(parts), 2))[: -_FENCES - 1 : -1]:
         if "{" in parts[number]:
             try:
-                return _parsed(_within_braces(parts[number]))
+                return _parse_json(_within_braces(parts[number]))
             except Unreadable:
                 continue  # a fence may also be inside a string
     if "{" not in text:
         raise Unreadable("there is no JSON object in it")
-    return _parsed(_within_braces(text))
+    return _parse_json(_within_braces(text))
 
 
 def _within_braces(text: str) -> str:
@@ -161,10 +161,12 @@ def _within_braces(text: str) -> str:
     return text[begin : end + 1] if end > begin else text[begin:]
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
     _check_depth(text)
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        value = json.loads(
+            text, object_pairs_hook=_require_unique_keys, parse_constant=_reject_constant
+        )
     except json.JSONDecodeError as error:
         raise Unreadable(f"it is no JSON: {error}") from error
     except Unreadable:
@@ -193,7 +195,7 @@ def _check_depth(text: str) -> None:
                 raise Unreadable(f"it is nested deeper than {_DEEPEST}")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
@@ -202,24 +204,24 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise Unreadable(f"{name} is no number of JSON")
 
 
-def _cleaned(value: Any) -> Any:
+def _clean(value: Any) -> Any:
     """Return a copy of a JSON value with strings shortened and made encodable as UTF-8."""
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
         raise Unreadable("it contains a number that is too large")
     if isinstance(value, list):
-        return [_cleaned(item) for item in value]
+        return [_clean(item) for item in value]
     if isinstance(value, Mapping):
-        return {clean_text(key, MAX_CHARS): _cleaned(item) for key, item in value.items()}
+        return {clean_text(key, MAX_CHARS): _clean(item) for key, item in value.items()}
     return value
 
 
-def _fitted(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
+def _validate(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
     """Validate a value; drop its unknown fields if the schema forbids them."""
     try:
         return schema.model_validate(value)
@@ -228,14 +230,14 @@ def _fitted(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
         if not unknown:
             raise
     for place in unknown:
-        _drop(value, place)
+        _drop_field(value, place)
     return schema.model_validate(value)
 
 
 _UNKNOWN = "extra_forbidden"
 
 
-def _drop(value: Any, place: tuple[str | int, ...]) -> None:
+def _drop_field(value: Any, place: tuple[str | int, ...]) -> None:
     *above, last = place
     for part in above:
         if isinstance(part, str):
@@ -275,7 +277,7 @@ class _Case(Generic[ModelT]):
         return self.inquiry.purpose or self.prompt.header.name
 
     @property
-    def ended(self) -> Usage:
+    def outcome_usage(self) -> Usage:
         """A ``Usage`` with the question's outcome; empty if the question was never sent."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
@@ -333,11 +335,11 @@ class ModelAdvisor:
         self._send(longer)
         broken = [case for case in cases if case.problem.startswith("schema: ")]
         for case in broken:
-            case.messages, case.repairing = _repair(case), True
+            case.messages, case.repairing = _repair_messages(case), True
         self._send(broken)
         for case in cases:
-            case.usage += case.ended
-            self._count(case.purpose, case.ended)
+            case.usage += case.outcome_usage
+            self._count(case.purpose, case.outcome_usage)
         return [Answer(case.value, case.problem, case.usage) for case in cases]
 
     def _send(self, cases: Sequence[_Case[ModelT]]) -> None:
@@ -363,7 +365,7 @@ class ModelAdvisor:
             for case, answer in zip(some, answers, strict=True):
                 if answer.finish is Finish.CAPPED:
                     raise BudgetSpent(answer.text)
-                _take(case, answer)
+                _record_answer(case, answer)
                 if lost < _LOST_IN_A_ROW:
                     lost = lost + 1 if answer.finish is Finish.LOST else 0
 
@@ -374,7 +376,7 @@ def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
     return (Message("system", system), user) if system else (user,)
 
 
-def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
+def _repair_messages(case: _Case[ModelT]) -> tuple[Message, ...]:
     """Return the chat so far, followed by a request to repair the answer."""
     text = clean_text(case.said, _QUOTED)
     error = case.problem.removeprefix("schema: ")
@@ -382,7 +384,7 @@ def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
     return (*case.messages, Message("assistant", text), Message("user", asked))
 
 
-def _take(case: _Case[ModelT], answer: Completion) -> None:
+def _record_answer(case: _Case[ModelT], answer: Completion) -> None:
     """Process the result of a request."""
     repairing = case.problem if case.problem.startswith("schema: ") else ""
     case.usage = case.usage + answer.usage

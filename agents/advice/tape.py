@@ -68,7 +68,7 @@ class Tape:
         self._lock = threading.Lock()
         self._counts: dict[str, Counter[str]] = {}
         self._recorded: set[str] = set()  # keys of the questions asked through this tape
-        self.scopes.on_begin(self._begin)
+        self.scopes.on_begin(self._reset_counts)
 
     @property
     def version(self) -> int:
@@ -84,13 +84,13 @@ class Tape:
         if self.mode == "off":
             return self._ask(requests)
         assert self.store is not None
-        keys = self._keys(requests)
+        keys = self._assign_keys(requests)
         new = self.mode == "record"
         records = self.store.get([key for key in keys if not new or key in self._recorded])
         missing = [place for place, key in enumerate(keys) if key not in records]
         if missing and self.mode == "replay":
-            raise self._lacks(requests[missing[0]], keys[missing[0]])
-        completions = {key: _replayed(answer.completion) for key, answer in records.items()}
+            raise self._missing_answer(requests[missing[0]], keys[missing[0]])
+        completions = {key: _mark_cached(answer.completion) for key, answer in records.items()}
         if missing:
             asked = [requests[place] for place in missing]
             answers = self._record(asked, [keys[place] for place in missing], self.store)
@@ -109,9 +109,9 @@ class Tape:
         """Query the policy and record its answers, streaming them if the policy can."""
         path = self.scopes.path  # of this thread
 
-        def keep(answers: Mapping[int, Completion]) -> None:
+        def store_answers(answers: Mapping[int, Completion]) -> None:
             records = [
-                StoredAnswer(keys[place], path, _template(requests[place]), completion)
+                StoredAnswer(keys[place], path, _template_label(requests[place]), completion)
                 for place, completion in answers.items()
             ]
             store.put(records)
@@ -119,36 +119,36 @@ class Tape:
 
         lost: dict[int, Completion] = {}
 
-        def keep_one(place: int, answer: Completion) -> None:
+        def store_unless_lost(place: int, answer: Completion) -> None:
             # If the whole call fails, earlier lost requests must be sent again.
             if answer.finish is Finish.LOST:
                 lost[place] = answer
             else:
-                keep({place: answer})
+                store_answers({place: answer})
 
         each: _Each | None = getattr(self.policy, "generate_each", None)
         if each is not None:
-            answers = each(requests, keep_one)
-            keep(lost)
+            answers = each(requests, store_unless_lost)
+            store_answers(lost)
             return answers
         drawing: _Drawing | None = getattr(self.policy, "drawing", None)
         with nullcontext() if drawing is None else drawing(_seed(keys)):
             answers = self._ask(requests)
-        keep(dict(enumerate(answers)))
+        store_answers(dict(enumerate(answers)))
         return answers
 
-    def _begin(self, path: str) -> None:
+    def _reset_counts(self, path: str) -> None:
         with self._lock:
             self._counts.pop(path, None)
 
-    def _keys(self, requests: Sequence[Request]) -> list[str]:
+    def _assign_keys(self, requests: Sequence[Request]) -> list[str]:
         """Return the key under which each request's answer is recorded.
 
         Equal requests get different keys.
         """
         path = self.scopes.path
         contents = [
-            [path, _template(request), _content(request), self.model, self.version]
+            [path, _template_label(request), _request_to_json(request), self.model, self.version]
             for request in requests
         ]
         with self._lock:
@@ -160,8 +160,8 @@ class Tape:
                 counts[plain] += 1
         return keys
 
-    def _lacks(self, request: Request, key: str) -> AnswerMissing:
-        template = _template(request)
+    def _missing_answer(self, request: Request, key: str) -> AnswerMissing:
+        template = _template_label(request)
         what = f"the prompt {template!r}" if template else "a prompt without a file"
         where = f" in {self.scopes.path!r}" if self.scopes.path else ""
         return AnswerMissing(
@@ -172,30 +172,30 @@ class Tape:
         )
 
 
-def _template(request: Request) -> str:
+def _template_label(request: Request) -> str:
     return request.template if isinstance(request, Prompt) else ""
 
 
-def _content(request: Request) -> list[Any]:
+def _request_to_json(request: Request) -> list[Any]:
     """Return a request as JSON."""
     if isinstance(request, Choice):
         view = request.context
         past = [[step.observation, step.action, step.said] for step in view.history]
         parts = [view.instruction, view.observation, thaw(view.info), past, list(view.cues)]
-        return ["choice", parts, list(request.choices), _random_draws(request)]
-    content: list[Any] = [_chat(request.messages), _random_draws(request)]
+        return ["choice", parts, list(request.choices), _sampling_settings(request)]
+    content: list[Any] = [_messages_to_json(request.messages), _sampling_settings(request)]
     if request.trained is not None:  # the training tokens are in the recorded decision
-        content.append(_chat(request.trained))
+        content.append(_messages_to_json(request.trained))
     if request.after is not None:
         content.append([list(request.after.prompt_ids), list(request.after.ids)])
     return content
 
 
-def _chat(messages: Sequence[Message]) -> list[Any]:
+def _messages_to_json(messages: Sequence[Message]) -> list[Any]:
     return [[m.role, m.content, list(m.ids)] if m.ids else [m.role, m.content] for m in messages]
 
 
-def _random_draws(request: Request) -> list[float]:
+def _sampling_settings(request: Request) -> list[float]:
     return [float(request.sampling.temperature), request.sampling.max_tokens]
 
 
@@ -214,7 +214,7 @@ def _last_message(request: Request) -> str:
     return request.messages[-1].content[:200] if request.messages else ""
 
 
-def _replayed(completion: Completion) -> Completion:
+def _mark_cached(completion: Completion) -> Completion:
     usage = completion.usage
     calls = max(1, usage.calls + usage.cached)  # a policy may not count
     return completion._replace(usage=usage.model_copy(update={"calls": 0, "cached": calls}))

@@ -18,7 +18,7 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.thoughts import read_speech
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import action_of, answer_of, called_in, without_thought_line
+from coevo_gym.prompts.answers import action_of, answer_of, calls_in_answer, without_thought_line
 
 _MEMORY_CHARS = 4_000
 """Maximum characters of a text that the model writes about earlier steps."""
@@ -64,7 +64,7 @@ class ChatConfig(FrozenModel):
     """Sampling temperature; 0 is greedy."""
 
     @model_validator(mode="after")
-    def _one_place_for_thoughts(self) -> ChatConfig:
+    def _check_thinking_fits_style(self) -> ChatConfig:
         if self.style == "react" and self.thinking:
             raise ValueError(
                 "style = 'react' puts the model's thoughts in its answer, but thinking = true puts "
@@ -73,7 +73,7 @@ class ChatConfig(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _calls_and_results_stay_together(self) -> ChatConfig:
+    def _check_history_fits_style(self) -> ChatConfig:
         if self.style in NOTATIONS and self.history not in ("causal", "reasoning"):
             raise ValueError(
                 f"style = {self.style!r} needs each call in front of its result, but history = "
@@ -82,7 +82,7 @@ class ChatConfig(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _something_to_remember(self) -> ChatConfig:
+    def _check_memory_fits_history(self) -> ChatConfig:
         if self.memory == "model" and self.history not in ("window", "self_managed"):
             raise ValueError(
                 f"memory = 'model' has no effect with history = {self.history!r}. Set history = "
@@ -163,20 +163,22 @@ class ChatAgent:
         left = [self._tokens_left(view) for view in views]
         live = [index for index, tokens in enumerate(left) if tokens > 0]
         acts = [Act("", end=EndReason.MAX_TOKENS)] * len(views)
-        memories = dict(zip(live, self._write([views[index] for index in live]), strict=True))
+        memories = dict(
+            zip(live, self._request_notes([views[index] for index in live]), strict=True)
+        )
         for index, memory in memories.items():
             if memory.finish is Finish.CAPPED:
-                acts[index] = self._act(memory)
+                acts[index] = self._to_act(memory)
         live = [index for index in live if memories[index].finish is not Finish.CAPPED]
         requests = [
             self._request(views[index], left[index], memories[index].text) for index in live
         ]
         answers = self.policy.generate(requests) if requests else []
         for index, request, completion in zip(live, requests, answers, strict=True):
-            self._check_stripped(request, completion)
+            self._check_stripped_prompt(request, completion)
             if self.config.history == "causal":
-                _check_goes_on(views[index], completion)
-            act, memory = self._act(completion, request.tools), memories[index]
+                _check_extends_previous(views[index], completion)
+            act, memory = self._to_act(completion, request.tools), memories[index]
             if memory.usage is not NO_USAGE:
                 act = act._replace(usage=act.usage + memory.usage)
             acts[index] = act._replace(memory=memory.text)
@@ -209,7 +211,7 @@ class ChatAgent:
         config = self.config
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
-    def _write(self, views: Sequence[View]) -> list[Completion]:
+    def _request_notes(self, views: Sequence[View]) -> list[Completion]:
         """Ask the model to take notes on or edit long histories; return its answers.
 
         An answer is "" if none is due, or if the model has not answered. Stripped cues do not
@@ -221,11 +223,11 @@ class ChatAgent:
             return completions
         asked = []
         for index, view in enumerate(views):
-            conversation = self._conversation(_without_stripped(view))
+            conversation = self._conversation(_without_stripped_cues(view))
             if config.history == "window":
-                text = history.asks_for_notes(conversation, config.window_turns)
+                text = history.notes_request(conversation, config.window_turns)
             else:
-                text = history.asks_for_room(conversation, config.managed_chars)
+                text = history.room_request(conversation, config.managed_chars)
             if text:
                 asked.append((index, text))
         sampling = Sampling(0.0, config.max_answer_tokens)
@@ -258,7 +260,7 @@ class ChatAgent:
             )
         tools = self._tools(view)
         text = answer_of(action, self.prompt.header.answer, self._notation, tools)
-        messages = self._stripped(view) or self.messages(view)
+        messages = self._stripped_messages(view) or self.messages(view)
         return self.policy.encode_demonstration(messages, text, tools)
 
     def _request(self, view: View, max_tokens: int, memory: str) -> Prompt:
@@ -266,7 +268,7 @@ class ChatAgent:
         return Prompt(
             self.messages(view, memory),
             sampling,
-            trained=self._stripped(view, memory),
+            trained=self._stripped_messages(view, memory),
             template=self.prompt.label,
             tools=self._tools(view),
         )
@@ -283,12 +285,12 @@ class ChatAgent:
         tools = str(begun.info.get(self.prompt.header.tools, "[]"))
         return "" if tools == "[]" else tools
 
-    def _stripped(self, view: View, memory: str = "") -> tuple[Message, ...] | None:
+    def _stripped_messages(self, view: View, memory: str = "") -> tuple[Message, ...] | None:
         """Return the chat to train on, or None if it is the same as the policy's chat."""
-        shorter = _without_stripped(view)
+        shorter = _without_stripped_cues(view)
         return None if shorter == view else self.messages(shorter, memory)
 
-    def _check_stripped(self, request: Prompt, completion: Completion) -> None:
+    def _check_stripped_prompt(self, request: Prompt, completion: Completion) -> None:
         """Check that the tokens to train on do not include cues that must be stripped."""
         decision = completion.decision
         if request.trained is None or not isinstance(decision, TokenDecision):
@@ -300,7 +302,7 @@ class ChatAgent:
                 "cues with strip=False."
             )
 
-    def _act(self, completion: Completion, tools: str = "") -> Act:
+    def _to_act(self, completion: Completion, tools: str = "") -> Act:
         if completion.finish is Finish.OVERFLOW:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
         if completion.finish is Finish.REFUSED:
@@ -317,7 +319,7 @@ class ChatAgent:
         if self.config.style == "react":
             text = without_thought_line(text)
         if self._notation:
-            action = called_in(text, self._notation, tools, cut=cut)
+            action = calls_in_answer(text, self._notation, tools, cut=cut)
         else:
             action = action_of(text, self.prompt.header.answer, cut=cut)
         return Act(action, completion.decision, completion.text, usage=completion.usage, cut=cut)
@@ -331,11 +333,11 @@ class ChatAgent:
         return min(config.max_answer_tokens, config.max_episode_tokens - spent)
 
 
-def _without_stripped(view: View) -> View:
+def _without_stripped_cues(view: View) -> View:
     return replace(view, cues=tuple(cue for cue in view.cues if not cue.strip))
 
 
-def _check_goes_on(view: View, completion: Completion) -> None:
+def _check_extends_previous(view: View, completion: Completion) -> None:
     """Check that a prompt starts with the previous prompt and the tokens sampled after it."""
     decisions = (turn.decision for turn in reversed(view.history) if turn.decision is not None)
     earlier = next(decisions, None)

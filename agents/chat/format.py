@@ -74,15 +74,15 @@ class TokenCache:
                 return known
         ids = array("i", self._tokenise(text))
         with self._lock:
-            if text not in self._known and _size(text, ids) <= self._max_bytes:
+            if text not in self._known and _entry_bytes(text, ids) <= self._max_bytes:
                 self._known[text] = ids
-                self.n_bytes += _size(text, ids)
+                self.n_bytes += _entry_bytes(text, ids)
             while self.n_bytes > self._max_bytes:
-                self.n_bytes -= _size(*self._known.popitem(last=False))
+                self.n_bytes -= _entry_bytes(*self._known.popitem(last=False))
         return ids
 
 
-def _size(text: str, ids: array[int]) -> int:
+def _entry_bytes(text: str, ids: array[int]) -> int:
     return sys.getsizeof(text) + sys.getsizeof(ids) + _ENTRY_BYTES
 
 
@@ -162,7 +162,7 @@ class ChatFormat:
                 "chat_template.jinja file to the model's folder."
             )
         self.tokenizer = tokenizer
-        self._switches: dict[str, Any] = {"strftime_now": self._date}
+        self._switches: dict[str, Any] = {"strftime_now": self._format_today}
         if thinking is not None:
             self._switches["enable_thinking"] = thinking
         self._prints_date = False
@@ -177,15 +177,15 @@ class ChatFormat:
         longest_first = sorted(self._special, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         self._encode = TokenCache(self._tokenise, _MAX_BYTES)
-        self._head = lru_cache(_MAX_REMEMBERED)(self._make_head)
-        self._bridge = lru_cache(_MAX_REMEMBERED)(self._make_bridge)
+        self._head = lru_cache(_MAX_REMEMBERED)(self._pieces_before_first_answer)
+        self._bridge = lru_cache(_MAX_REMEMBERED)(self._pieces_between_answers)
         self._check_generation_prompt()
         self.end_of_turn = self._find_end_of_turn()
         prompt = self._render(["user"])
         self.opened = opened_thought(prompt)
-        self._prompt_end = self._pieces(prompt, 1)
-        self._lead, self._rewrites = self._find_lead(prompt)
-        self._check_ids()
+        self._prompt_end = self._split_into_pieces(prompt, 1)
+        self._lead, self._rewrites = self._find_answer_prefix(prompt)
+        self._check_prompt_ids()
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -221,11 +221,16 @@ class ChatFormat:
             parts = self._bridge if answered else self._head
             pieces = parts(roles, as_text, tools)
             if message is None:
-                ids += self._fill(pieces, asked)
+                ids += self._encode_pieces(pieces, asked)
             elif as_text:
-                ids += self._fill((*pieces, self._with_opening(message.content)), asked)
+                ids += self._encode_pieces(
+                    (*pieces, self._with_opened_thought(message.content)), asked
+                )
             else:
-                ids += (*self._fill(pieces, asked), *self._without_end(message.ids))
+                ids += (
+                    *self._encode_pieces(pieces, asked),
+                    *self._without_end_of_turn(message.ids),
+                )
             asked, answered = [], True
         return tuple(ids)
 
@@ -240,8 +245,8 @@ class ChatFormat:
             ModelError: if the template rejects this sequence of roles.
         """
         bridge = self._bridge(tuple(message.role for message in messages), False, tools)
-        answer = self._without_end(decision.ids)
-        return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
+        answer = self._without_end_of_turn(decision.ids)
+        return (*decision.prompt_ids, *answer, *self._encode_pieces(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
         """Encode an answer that was not sampled, as the continuation of a prompt.
@@ -250,11 +255,11 @@ class ChatFormat:
         answer, and end with the token that stops sampling.
         """
         probe = (Message("user", _PROBE),)
-        before = tuple(self._fill(self._prompt_end, probe))
-        both = tuple(self._fill((*self._prompt_end, *self._lead, text), probe))
+        before = tuple(self._encode_pieces(self._prompt_end, probe))
+        both = tuple(self._encode_pieces((*self._prompt_end, *self._lead, text), probe))
         # A merge across the border would change the prompt, so the two are then encoded separately.
         joins = both[: len(before)] == before
-        ids = both[len(before) :] if joins else tuple(self._fill((*self._lead, text), ()))
+        ids = both[len(before) :] if joins else tuple(self._encode_pieces((*self._lead, text), ()))
         return (*ids, self.stop_ids[0])
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -268,16 +273,18 @@ class ChatFormat:
         assert isinstance(text, str)
         return text
 
-    def _with_opening(self, answer: str) -> str:
+    def _with_opened_thought(self, answer: str) -> str:
         """Return an answer with the opening of its thought, if its prompt has opened it."""
         thought, closed, _ = answer.partition(THOUGHT_CLOSES)
         return self.opened + answer if closed and THOUGHT_OPENS not in thought else answer
 
-    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+    def _without_end_of_turn(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Return an answer's ids without the end of turn, with which the text after it begins."""
         return ids[:-1] if ids[-1:] == (self.end_of_turn,) else ids
 
-    def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
+    def _encode_pieces(
+        self, pieces: Iterable[_Piece], messages: Sequence[Message]
+    ) -> Iterator[int]:
         """Yield the token ids of template pieces after filling in message contents."""
         special, run = "", ""
         for piece in pieces:
@@ -307,24 +314,28 @@ class ChatFormat:
         )
         return ids
 
-    def _make_head(self, roles: tuple[str, ...], as_text: bool, tools: str) -> tuple[_Piece, ...]:
+    def _pieces_before_first_answer(
+        self, roles: tuple[str, ...], as_text: bool, tools: str
+    ) -> tuple[_Piece, ...]:
         """Return the pieces of the chat template that precede the assistant's first answer.
 
         With ``as_text``, the answer has no sampled ids.
         """
         if as_text and self._rewrites:
             text = self._render((*roles, _ASSISTANT, "user"), tools=tools).partition(_ANSWER)[0]
-            return self._pieces(text, len(roles))
-        pieces = self._pieces(self._render(roles, tools=tools), len(roles))
+            return self._split_into_pieces(text, len(roles))
+        pieces = self._split_into_pieces(self._render(roles, tools=tools), len(roles))
         return (*pieces, *self._lead) if as_text else pieces
 
-    def _make_bridge(self, roles: tuple[str, ...], as_text: bool, tools: str) -> tuple[_Piece, ...]:
+    def _pieces_between_answers(
+        self, roles: tuple[str, ...], as_text: bool, tools: str
+    ) -> tuple[_Piece, ...]:
         """Return the pieces from the end-of-turn token of an answer to the start of the next."""
         rewrites = as_text and self._rewrites
         after = (_ASSISTANT, "user") if rewrites else ()
         chat = ("user", _ASSISTANT, *roles, *after)
         text = self._render(chat, first=-2, tools=tools).split(_ANSWER)[1]
-        pieces = self._pieces(text, len(roles))
+        pieces = self._split_into_pieces(text, len(roles))
         pieces = pieces[pieces.index(self.end_of_turn) :]
         return (*pieces, *self._lead) if as_text and not rewrites else pieces
 
@@ -337,37 +348,43 @@ class ChatFormat:
             for index, role in enumerate(roles, first)
         ]
         described = json.loads(tools) if tools else None
-        text = self._apply(messages, tokenize=False, add_generation_prompt=prompt, tools=described)
+        text = self._apply_template(
+            messages, tokenize=False, add_generation_prompt=prompt, tools=described
+        )
         assert isinstance(text, str)
         if text.count(_ANSWER) != roles.count(_ASSISTANT):
-            raise self._cannot("the template leaves out or repeats the assistant's answer")
+            raise self._template_error("the template leaves out or repeats the assistant's answer")
         return text
 
-    def _apply(self, messages: list[dict[str, str]], **options: Any) -> Any:
+    def _apply_template(self, messages: list[dict[str, str]], **options: Any) -> Any:
         """Call the tokenizer's ``apply_chat_template``, whose template may be anybody's code."""
         roles = ", ".join(message["role"] for message in messages) or "none"
         apply = partial(self.tokenizer.apply_chat_template, messages, **options, **self._switches)
         try:
             return _call_with_limit(apply)
         except TemplateError as error:
-            raise self._cannot(f"the template rejects the roles {roles} ({error})") from error
+            raise self._template_error(
+                f"the template rejects the roles {roles} ({error})"
+            ) from error
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            raise self._cannot(f"the template fails for the roles {roles} ({problem})") from error
+            raise self._template_error(
+                f"the template fails for the roles {roles} ({problem})"
+            ) from error
 
-    def _pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
+    def _split_into_pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
         pieces: list[_Piece] = []
         for part in self._split.split(text):
             if part in self._special:
                 pieces.append(self._special[part])
             elif part:
-                pieces += _slots(part)
+                pieces += _split_at_slots(part)
         places = sorted(piece.place for piece in pieces if isinstance(piece, _Slot))
         if places != list(range(n_slots)):
-            raise self._cannot("the template leaves out or repeats a message")
+            raise self._template_error("the template leaves out or repeats a message")
         return tuple(pieces)
 
-    def _date(self, form: str) -> str:
+    def _format_today(self, form: str) -> str:
         """Return the date that a template prints, as ``strftime_now`` in templates does."""
         if not self._prints_date:
             self._prints_date = True
@@ -380,16 +397,16 @@ class ChatFormat:
         if prompt == self._render(["user"], prompt=False):
             before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
             if before.rstrip() != prompt.rstrip():
-                raise self._cannot("the template ignores add_generation_prompt")
+                raise self._template_error("the template ignores add_generation_prompt")
 
     def _find_end_of_turn(self) -> int:
         text = self._render(("user", _ASSISTANT, "user")).partition(_ANSWER)[2]
         token = self._split.search(text) if self._special else None
         if token is None or text[: token.start()].strip():
-            raise self._cannot("the template does not end answers with a special token")
+            raise self._template_error("the template does not end answers with a special token")
         return self._special[token[0]]
 
-    def _find_lead(self, prompt: str) -> tuple[tuple[_Piece, ...], bool]:
+    def _find_answer_prefix(self, prompt: str) -> tuple[tuple[_Piece, ...], bool]:
         """Return the text between the end of a prompt and an answer that was not sampled.
 
         The second value is True if earlier answers do not begin like this, because the template
@@ -398,24 +415,24 @@ class ChatFormat:
         earlier = self._render(("user", _ASSISTANT, "user")).partition(_ANSWER)[0]
         if not self.opened:
             text = earlier.removeprefix(prompt) if earlier.startswith(prompt) else ""
-            return self._pieces(text, 0), False
+            return self._split_into_pieces(text, 0), False
         last = self._render(("user", _ASSISTANT), prompt=False).partition(_ANSWER)[0]
         closed = (text.removeprefix(prompt) for text in (earlier, last) if text.startswith(prompt))
         text = next((text for text in closed if THOUGHT_CLOSES in text), f"{THOUGHT_CLOSES}\n\n")
-        return self._pieces(text, 0), not earlier.startswith(prompt)
+        return self._split_into_pieces(text, 0), not earlier.startswith(prompt)
 
-    def _check_ids(self) -> None:
+    def _check_prompt_ids(self) -> None:
         """Check that the ids of a prompt are the tokenizer's own."""
         asked = [{"role": "user", "content": _PROBE}]
-        own = self._apply(asked, add_generation_prompt=True, return_dict=False)
+        own = self._apply_template(asked, add_generation_prompt=True, return_dict=False)
         ids = self.prompt_ids([Message("user", _PROBE)])
         if list(ids) != own:
             place = next((i for i, (a, b) in enumerate(zip(ids, own, strict=False)) if a != b), 0)
-            raise self._cannot(
+            raise self._template_error(
                 f"the pieces of a prompt have other token ids than the whole prompt (token {place})"
             )
 
-    def _cannot(self, why: str) -> ModelError:
+    def _template_error(self, why: str) -> ModelError:
         return ModelError(
             f"The chat template cannot be split into pieces: {why}. Put a different "
             "chat_template.jinja into the model's folder."
@@ -451,7 +468,7 @@ def _placeholder(index: int) -> str:
     return f"{_LEFT}CoevoSlot{index}End{_RIGHT}" if index >= 0 else "question"
 
 
-def _slots(text: str) -> Iterator[_Piece]:
+def _split_at_slots(text: str) -> Iterator[_Piece]:
     """Split a chat template's text at the message placeholders, stripping adjacent whitespace."""
     position = 0
     for match in _SLOT.finditer(text):

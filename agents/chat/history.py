@@ -60,29 +60,31 @@ class Conversation:
     memory: str = ""
 
     @property
-    def answered(self) -> int:
+    def n_answered(self) -> int:
         """Number of steps that the agent has answered (equal to the index of the current step)."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
         """Return the system message at a step, or () if there is neither system text nor a cue."""
-        text = self.prompt.system(self._at(step), thinking=self.thinking, style=self.style)
+        text = self.prompt.system(self._view_at(step), thinking=self.thinking, style=self.style)
         return (Message("system", text),) if text else ()
 
-    def asked(self, step: int) -> str:
+    def user_text(self, step: int) -> str:
         """Return the text of a step's user message, excluding cues."""
         write = self.prompt.turn if step else self.prompt.first
-        return write(self._at(step), thinking=self.thinking, style=self.style)
+        return write(self._view_at(step), thinking=self.thinking, style=self.style)
 
     def user(self, step: int, text: str) -> Message:
         """Return a user message with the given text and the cues for its step."""
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
-    def page(self, step: int) -> tuple[Message, ...]:
+    def messages_before_answer(self, step: int) -> tuple[Message, ...]:
         """Return the messages before the answer of a step: the user's, or results of calls."""
-        text = self.asked(step)
-        n = len(calls_in(self.view.history[step - 1].action)) if step and self._native else 0
+        text = self.user_text(step)
+        n = 0
+        if step and self._has_tool_messages:
+            n = len(calls_in(self.view.history[step - 1].action))
         if not n:
             return (self.user(step, text),)
         results, rest = results_of(text, n)
@@ -96,34 +98,34 @@ class Conversation:
         """Return the answer that was originally sampled at a past step."""
         turn = self.view.history[step]
         ids = turn.decision.ids if turn.decision is not None else ()
-        notation, tools = (self.style, self._tools) if self._native else ("", "[]")
+        notation, tools = (self.style, self._tools) if self._has_tool_messages else ("", "[]")
         text = turn.said or answer_of(turn.action, self.prompt.header.answer, notation, tools)
         return Message("assistant", text, ids)
 
     def notes_at(self, step: int) -> str:
         """Return the notes that the model wrote at a step, or "" if there are none."""
-        return self.memory if step == self.answered else self.view.history[step].memory
+        return self.memory if step == self.n_answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
         """Return the conversation as it was just before the model's answer at a step."""
-        return replace(self, view=self._at(step), memory=self.notes_at(step))
+        return replace(self, view=self._view_at(step), memory=self.notes_at(step))
 
     @property
-    def _native(self) -> bool:
+    def _has_tool_messages(self) -> bool:
         """True if calls and their results have messages of their own."""
         return self.style in NOTATIONS
 
     @property
     def _tools(self) -> str:
         """The tools at the start of the episode, as the JSON text of a request's ``tools``."""
-        return str(self._at(0).info.get(self.prompt.header.tools, "[]"))
+        return str(self._view_at(0).info.get(self.prompt.header.tools, "[]"))
 
     def _cues(self, place: CuePlace) -> tuple[str, ...]:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
 
-    def _at(self, step: int) -> View:
+    def _view_at(self, step: int) -> View:
         """Return the view that the agent had at a step."""
-        if step == self.answered:
+        if step == self.n_answered:
             return self.view
         turn, history = self.view.history[step], self.view.history[:step]
         return replace(self.view, observation=turn.observation, info=turn.info, history=history)
@@ -131,13 +133,13 @@ class Conversation:
 
 def causal(conversation: Conversation) -> tuple[Message, ...]:
     """Return all messages and answers, so that each prompt extends the previous prompt."""
-    return (*conversation.system(), *_exchanges(conversation, range(conversation.answered)))
+    return (*conversation.system(), *_exchanges(conversation, range(conversation.n_answered)))
 
 
 def reasoning(conversation: Conversation) -> tuple[Message, ...]:
     """Return all messages and answers, but omit the thoughts in earlier answers."""
     return tuple(
-        _thoughtless(message) if message.role == "assistant" else message
+        _drop_thoughts(message) if message.role == "assistant" else message
         for message in causal(conversation)
     )
 
@@ -146,15 +148,15 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """Return the last ``n`` steps in full, preceded by the task and a list of older actions.
 
     Notes that the model has written about older steps replace those steps' actions in the list. In
-    the original, a model writes such notes once a length is exceeded; see :func:`asks_for_notes`.
+    the original, a model writes such notes once a length is exceeded; see :func:`notes_request`.
     If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
-    oldest = _oldest(conversation, n)
+    oldest = _oldest_step(conversation, n)
     if not oldest:
         return causal(conversation)
-    messages = list(_exchanges(conversation, range(oldest, conversation.answered)))
-    memory = _memory(conversation, n, oldest)
-    remembered = [conversation.asked(0), memory, conversation.asked(oldest)]
+    messages = list(_exchanges(conversation, range(oldest, conversation.n_answered)))
+    memory = _earlier_steps_summary(conversation, n, oldest)
+    remembered = [conversation.user_text(0), memory, conversation.user_text(oldest)]
     instruction = conversation.view.instruction
     if not any(instruction in text for text in (remembered[0], *(m.content for m in messages))):
         remembered.insert(1, f"What is asked for now: {instruction}")
@@ -168,17 +170,17 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     This kind suits exploration without a task. Put lasting information into the system message.
     If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
-    oldest = _oldest(conversation, n)
+    oldest = _oldest_step(conversation, n)
     if not oldest:
         return causal(conversation)
-    messages = list(_exchanges(conversation, range(oldest, conversation.answered)))
+    messages = list(_exchanges(conversation, range(oldest, conversation.n_answered)))
     messages[0] = conversation.user(
-        0, conversation.asked(oldest)
+        0, conversation.user_text(oldest)
     )  # with the cues of a first message
     return (*conversation.system(oldest - 1), *messages)
 
 
-def asks_for_notes(conversation: Conversation, n: int | None) -> str:
+def notes_request(conversation: Conversation, n: int | None) -> str:
     """Return text that asks for notes on steps outside the window, or "" if none are due.
 
     New notes are due once the window has moved by its length since the latest notes, which they
@@ -188,9 +190,9 @@ def asks_for_notes(conversation: Conversation, n: int | None) -> str:
         conversation: the episode.
         n: past steps that the window shows in full; see :func:`window`.
     """
-    oldest = _oldest(conversation, n)
-    known, covered = _notes(conversation, n)
-    if oldest - covered < max(1, conversation.answered - oldest):
+    oldest = _oldest_step(conversation, n)
+    known, covered = _latest_notes(conversation, n)
+    if oldest - covered < max(1, conversation.n_answered - oldest):
         return ""
     history = conversation.view.history
     steps = [
@@ -211,23 +213,23 @@ def asks_for_notes(conversation: Conversation, n: int | None) -> str:
     )
 
 
-def _oldest(conversation: Conversation, n: int | None) -> int:
+def _oldest_step(conversation: Conversation, n: int | None) -> int:
     """Return the index of the oldest step that a window shows in full."""
     if n is not None:
-        return max(0, conversation.answered - n)
+        return max(0, conversation.n_answered - n)
     left = WINDOW_CHARS
-    for step in reversed(range(conversation.answered)):
-        left -= len(conversation.asked(step)) + len(conversation.answer_at(step).content)
+    for step in reversed(range(conversation.n_answered)):
+        left -= len(conversation.user_text(step)) + len(conversation.answer_at(step).content)
         if left < 0:
             return step + 1
     return 0
 
 
-def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
+def _latest_notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
     """Return the model's latest notes and the number of steps that they cover."""
-    for step in reversed(range(conversation.answered + 1)):
+    for step in reversed(range(conversation.n_answered + 1)):
         if text := conversation.notes_at(step):
-            return text, _oldest(conversation.before(step), n)
+            return text, _oldest_step(conversation.before(step), n)
     return "", 0
 
 
@@ -243,22 +245,22 @@ def self_managed(
 
     In the original, a separate request makes the model mark each message as keep, remove or
     compress. Here the marks are part of an ordinary answer, or with ``by_model`` of the answer to
-    a separate request (:func:`asks_for_room`), and unmarked steps are kept.
+    a separate request (:func:`room_request`), and unmarked steps are kept.
     """
-    system, numbered, _ = _managed(conversation, max_chars, by_model=by_model)
+    system, numbered, _ = _remaining_steps(conversation, max_chars, by_model=by_model)
     return (*system, *numbered.messages())
 
 
-def asks_for_room(conversation: Conversation, max_chars: int) -> str:
+def room_request(conversation: Conversation, max_chars: int) -> str:
     """Return text that asks the model to drop or summarise steps, or "" if the prompt is short.
 
     The request does not include cues.
     """
-    _, _, size = _managed(conversation, max_chars, by_model=True)
-    if size <= max_chars or not conversation.answered:
+    _, _, size = _remaining_steps(conversation, max_chars, by_model=True)
+    if size <= max_chars or not conversation.n_answered:
         return ""
     bare = replace(conversation, view=replace(conversation.view, cues=()))
-    _, numbered, _ = _managed(bare, max_chars, by_model=True)
+    _, numbered, _ = _remaining_steps(bare, max_chars, by_model=True)
     return _prompt(MEMORY_PROMPTS["self_managed"]).write(
         {
             "size": f"{size:,}",
@@ -271,27 +273,27 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
     )
 
 
-def _managed(
+def _remaining_steps(
     conversation: Conversation, max_chars: int, *, by_model: bool
 ) -> tuple[tuple[Message, ...], _NumberedSteps, int]:
     """Return the system message, the kept steps, and the total number of characters in both."""
     numbered = _NumberedSteps()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
-    for step in range(conversation.answered + 1):
+    for step in range(conversation.n_answered + 1):
         number = step + 1
-        numbered.mark(conversation.notes_at(step))
-        text = f"[{number}] {conversation.asked(step)}"
+        numbered.apply_marks(conversation.notes_at(step))
+        text = f"[{number}] {conversation.user_text(step)}"
         content = conversation.user(step, text).content
         size = length + len(content) + numbered.size
         if size > max_chars and not by_model:
-            text += "\n\n" + _make_room(size, max_chars)
+            text += "\n\n" + _room_instructions(size, max_chars)
             content = conversation.user(step, text).content
         numbered.users[number] = content
-        if step < conversation.answered:
+        if step < conversation.n_answered:
             numbered.answers[number] = conversation.answer_at(step)
             if not by_model:
-                numbered.mark(numbered.answers[number].content)
+                numbered.apply_marks(numbered.answers[number].content)
     return system, numbered, size
 
 
@@ -314,13 +316,13 @@ class _NumberedSteps:
         answers = (answer.content for answer in self.answers.values())
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
-    def mark(self, answer: str) -> None:
+    def apply_marks(self, answer: str) -> None:
         """Apply an answer's history commands: drop steps, then replace steps with notes."""
         text = without_thoughts(answer)
         for match in _DROP.finditer(text):
-            self._clear(match[1])
+            self._remove_steps(match[1])
         for match in _NOTE.finditer(text):
-            numbers = self._clear(match[1])
+            numbers = self._remove_steps(match[1])
             if numbers:
                 steps = match[1].strip()
                 self.notes[max(numbers)] = f"[{steps}] Your note: {match[2].strip()}"
@@ -334,16 +336,16 @@ class _NumberedSteps:
             if number in self.answers:
                 yield self.answers[number]
 
-    def _clear(self, numbers: str) -> set[int]:
+    def _remove_steps(self, numbers: str) -> set[int]:
         """Remove the steps and notes with the given numbers; return the numbers found."""
-        steps = _numbers(numbers) & {*self.users, *self.notes} - {1}
+        steps = _parse_numbers(numbers) & {*self.users, *self.notes} - {1}
         for number in steps:
             for pile in (self.users, self.answers, self.notes):
                 pile.pop(number, None)
         return steps
 
 
-def _numbers(text: str) -> set[int]:
+def _parse_numbers(text: str) -> set[int]:
     """Parse a list of numbers such as ``2-4,6``; return an empty set for other text."""
     numbers: set[int] = set()
     for part in text.split(","):
@@ -354,7 +356,7 @@ def _numbers(text: str) -> set[int]:
     return numbers
 
 
-def _make_room(size: int, max_chars: int) -> str:
+def _room_instructions(size: int, max_chars: int) -> str:
     return (
         f"(This conversation has {size:,} characters; from {max_chars:,} on, make room, or it will "
         "not fit. Beside your action you may write <drop>2-4,6</drop> to have the messages with "
@@ -366,22 +368,22 @@ def _make_room(size: int, max_chars: int) -> str:
 def _exchanges(conversation: Conversation, steps: Iterable[int]) -> Iterable[Message]:
     """Return the messages and answers of past steps, and the current message."""
     for step in steps:
-        yield from conversation.page(step)
+        yield from conversation.messages_before_answer(step)
         yield conversation.answer_at(step)
-    yield from conversation.page(conversation.answered)
+    yield from conversation.messages_before_answer(conversation.n_answered)
 
 
-def _thoughtless(answer: Message) -> Message:
+def _drop_thoughts(answer: Message) -> Message:
     text = without_thoughts(answer.content)
     return answer if text == answer.content.strip() else Message("assistant", text)
 
 
-def _memory(conversation: Conversation, n: int | None, oldest: int) -> str:
+def _earlier_steps_summary(conversation: Conversation, n: int | None, oldest: int) -> str:
     """Return a summary of the steps before a window that begins at step ``oldest``.
 
     It contains the model's notes, and the actions of later steps, one per line.
     """
-    notes, covered = _notes(conversation, n)
+    notes, covered = _latest_notes(conversation, n)
     lines = [f"Your notes on steps 1 to {covered}:", notes, ""] if notes else []
     if covered < oldest:
         lines.append("What you have done since then; what it led to is left out:")

@@ -86,7 +86,7 @@ class EndpointConfig(FrozenModel):
 
     @field_validator("base_url")
     @classmethod
-    def _is_url(cls, url: str) -> str:
+    def _check_url(cls, url: str) -> str:
         if not re.fullmatch(r"https?://[^/@?#]+[^@?#]*", url):
             raise ValueError(
                 "must be a URL that begins with http:// or https:// and contains no user name, "
@@ -95,7 +95,7 @@ class EndpointConfig(FrozenModel):
         return url
 
     @model_validator(mode="after")
-    def _a_cap_on_money_has_prices(self) -> EndpointConfig:
+    def _require_prices_for_usd_cap(self) -> EndpointConfig:
         if self.max_usd_total is not None and not any(self.prices):
             raise ValueError(
                 "max_usd_total has no effect while both prices are 0. Set "
@@ -158,7 +158,7 @@ def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
     return prompt_bytes // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
-def refusal(config: EndpointConfig, spent: Cost, most: Tokens, work: str = "") -> str:
+def cap_message(config: EndpointConfig, spent: Cost, most: Tokens, work: str = "") -> str:
     """Return a message naming the cap that ``most`` more tokens might exceed.
 
     ``work`` names the work that takes them and ends in a verb; "" for the next request.
@@ -250,7 +250,7 @@ class EndpointReply(BaseModel):
         return "" if filtered else self.choices[0].message.content or ""
 
     @property
-    def called(self) -> str:
+    def text_with_calls(self) -> str:
         """The text of the answer, followed by its tool calls in Hermes notation."""
         calls = self.choices[0].message.tool_calls
         if not calls or self.finish_reason == "content_filter":

@@ -28,12 +28,12 @@ class LoopThread:
     def __init__(self, at_end: Callable[[], Awaitable[None]]) -> None:
         self._loop = asyncio.new_event_loop()
         thread = threading.Thread(
-            target=_serve, args=(self._loop, at_end), name="coevo-loop", daemon=True
+            target=_run_loop, args=(self._loop, at_end), name="coevo-loop", daemon=True
         )
         thread.start()
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._stop = weakref.finalize(self, _stop, self._loop, thread, self._process)
+        self._stop = weakref.finalize(self, _stop_loop, self._loop, thread, self._process)
 
     @property
     def is_forked(self) -> bool:
@@ -51,7 +51,7 @@ class LoopThread:
 
         def start() -> None:
             tasks.append(self._loop.create_task(work))
-            tasks[0].add_done_callback(partial(_hand_over, done))
+            tasks[0].add_done_callback(partial(_copy_outcome, done))
 
         def cancel() -> None:
             if tasks:
@@ -86,7 +86,7 @@ class LoopThread:
                 self._stop()
 
 
-def _hand_over(done: Future[T], task: asyncio.Task[T]) -> None:
+def _copy_outcome(done: Future[T], task: asyncio.Task[T]) -> None:
     if task.cancelled():
         done.cancel()
     elif (error := task.exception()) is not None:
@@ -95,18 +95,18 @@ def _hand_over(done: Future[T], task: asyncio.Task[T]) -> None:
         done.set_result(task.result())
 
 
-def _serve(loop: asyncio.AbstractEventLoop, at_end: Callable[[], Awaitable[None]]) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop, at_end: Callable[[], Awaitable[None]]) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        loop.run_until_complete(_wind_up(at_end))
+        loop.run_until_complete(_cancel_tasks(at_end))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
 
 
-async def _wind_up(at_end: Callable[[], Awaitable[None]]) -> None:
+async def _cancel_tasks(at_end: Callable[[], Awaitable[None]]) -> None:
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
@@ -114,7 +114,7 @@ async def _wind_up(at_end: Callable[[], Awaitable[None]]) -> None:
     await at_end()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
     if os.getpid() != process:
         return  # a fork's copy: the pipe that wakes the loop is shared with the parent process
     loop.call_soon_threadsafe(loop.stop)
@@ -155,7 +155,7 @@ def bounded_client(openai: Any, direct: str = "") -> Any:
                         break
                     await response.aclose()
                     response = await super().send(response.next_request, stream=True, **options)
-                return await _read(response)
+                return await _read_body(response)
             finally:
                 await response.aclose()
 
@@ -164,7 +164,7 @@ def bounded_client(openai: Any, direct: str = "") -> Any:
     return client
 
 
-async def _read(response: Any) -> Any:
+async def _read_body(response: Any) -> Any:
     """Read a response's body and return the response."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):

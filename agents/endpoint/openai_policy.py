@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
     EndpointReply,
+    cap_message,
     chat_messages,
     is_filtered,
     is_overflow,
@@ -28,7 +29,6 @@ from coevo_gym.agents.endpoint.endpoint import (
     most_tokens,
     read_refusal,
     read_reply,
-    refusal,
     retry_after_s,
     retry_delay_s,
 )
@@ -172,7 +172,7 @@ class OpenAIPolicy:
         thread of the policy. An exception in it fails the whole call. It is not called for requests
         that were not sent.
         """
-        prompts = [_as_prompt(request) for request in requests]
+        prompts = [_require_prompt(request) for request in requests]
         if not prompts:
             return []
         if self._loop.is_forked:
@@ -240,15 +240,15 @@ class OpenAIPolicy:
                 ) from error
 
         def save() -> None:
-            write_json(file, self._counts(self._meter.committed), synced=False)
+            write_json(file, self._counts_to_json(self._meter.committed), synced=False)
 
         self._meter.save = save
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts as JSON, so that a resumed run can continue counting."""
-        return self._counts(self.capped)
+        return self._counts_to_json(self.capped)
 
-    def _counts(self, capped: Cost) -> dict[str, Any]:
+    def _counts_to_json(self, capped: Cost) -> dict[str, Any]:
         usage = self.usage
         return {
             **{name: self.counts[name] for name in _COUNTS},
@@ -297,7 +297,7 @@ class OpenAIPolicy:
         failed = asyncio.Event()
         begun = time.perf_counter()
 
-        async def tell(place: int, prompt: Prompt) -> Completion | None:
+        async def answer_and_report(place: int, prompt: Prompt) -> Completion | None:
             nonlocal begun
             completion = await self._answer(prompt, failed)
             if completion is not None and completion.finish is not Finish.CAPPED:
@@ -313,7 +313,8 @@ class OpenAIPolicy:
             return completion
 
         answers = await asyncio.gather(
-            *(tell(place, prompt) for place, prompt in enumerate(prompts)), return_exceptions=True
+            *(answer_and_report(place, prompt) for place, prompt in enumerate(prompts)),
+            return_exceptions=True,
         )
         completions = [answer for answer in answers if isinstance(answer, Completion)]
         for answer in answers:
@@ -334,18 +335,20 @@ class OpenAIPolicy:
             most = most_tokens(prompt)
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
                 if not n:
-                    return Completion(refusal(self.config, self.capped, most), None, Finish.CAPPED)
-                answer = await self._try(prompt, failed)
+                    return Completion(
+                        cap_message(self.config, self.capped, most), None, Finish.CAPPED
+                    )
+                answer = await self._track_and_try(prompt, failed)
             if answer is not None and (used := answer.usage).tokens:
                 unused = most[0] - used.prompt_tokens, most[1] - used.completion_tokens
                 if sum(unused) > self.unused.tokens and min(unused) >= 0:
-                    self.unused = self._priced(unused)
+                    self.unused = self._priced_usage(unused)
             return answer
         except Exception:
             failed.set()
             raise
 
-    async def _try(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
+    async def _track_and_try(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
         self._in_flight += 1
         try:
             return await self._try_until_answered(prompt, failed)
@@ -362,15 +365,15 @@ class OpenAIPolicy:
             self._meter.count("", Usage(calls=1))
             self.counts["retries"] += attempt > 1
             if isinstance(outcome, EndpointReply):
-                outcome = self._count(prompt, outcome)
+                outcome = self._count_reply(prompt, outcome)
             if isinstance(outcome, Completion):
                 self._lost_in_a_row = 0
                 return outcome._replace(usage=outcome.usage + Usage(calls=attempt))
             if outcome.sent:
-                self._meter.count("", NO_USAGE, self._priced(least_tokens(prompt)))
+                self._meter.count("", NO_USAGE, self._priced_usage(least_tokens(prompt)))
             if not outcome.retry or attempt == self.config.max_attempts:
                 if outcome.alone and not outcome.filtered and self._lost_in_a_row is None:
-                    await self._wait_for_another()
+                    await self._wait_for_other_answer()
                 return self._give_up(outcome, attempt)
             wait_s = retry_delay_s(self.config, attempt, outcome.wait_s, self._jitter.random())
             logger.info(
@@ -398,11 +401,11 @@ class OpenAIPolicy:
         self._lost_in_a_row = in_a_row
         self.counts["refused" if fault.filtered else "lost"] += 1
         if fault.alone:
-            self._tell_once("refused model=%s said=%s", self.config.model, fault.what)
+            self._warn_once("refused model=%s said=%s", self.config.model, fault.what)
         finish = Finish.REFUSED if fault.filtered else Finish.LOST
         return Completion(message, None, finish, Usage(calls=attempts))
 
-    async def _wait_for_another(self) -> None:
+    async def _wait_for_other_answer(self) -> None:
         """Wait until the server has answered another request, or none in flight is left to try."""
         self._rejected += 1
         async with self._ended:
@@ -427,7 +430,7 @@ class OpenAIPolicy:
             async with asyncio.timeout(self.config.timeout_s):
                 raw = await self._client.chat.completions.with_raw_response.create(**body)
         except asyncio.CancelledError:  # the server may finish the answer and charge for it
-            self._meter.count("", NO_USAGE, self._priced(most_tokens(prompt)))
+            self._meter.count("", NO_USAGE, self._priced_usage(most_tokens(prompt)))
             raise
         except TimeoutError:
             return _Fault(
@@ -436,7 +439,7 @@ class OpenAIPolicy:
                 retry=True,
             )
         except self._openai.APIStatusError as error:
-            return self._refused(error)
+            return self._convert_status_error(error)
         except Exception as error:
             # openai 2 wraps all exceptions of its HTTP client, openai 3 only some.
             cause = error.__cause__ or error
@@ -448,29 +451,29 @@ class OpenAIPolicy:
                     retry=True,
                 )
             return _Fault(
-                f"{type(cause).__name__}: {self._quoted(str(cause)).rstrip('. ')}.",
+                f"{type(cause).__name__}: {self._quote(str(cause)).rstrip('. ')}.",
                 "Check that the server runs and that base_url is right.",
                 retry=True,
-                sent=not _reached_nobody(error),
+                sent=not _is_connection_failure(error),
             )
         reply = read_reply(raw.content)
         if reply is None and is_overflow(400, read_refusal(raw.content)):
-            return self._overflow(raw.status_code, raw.text)
+            return self._record_overflow(raw.status_code, raw.text)
         return reply or _Fault(
-            f"its response is not a chat completion: {self._quoted(raw.text)!r}.",
+            f"its response is not a chat completion: {self._quote(raw.text)!r}.",
             "Check that base_url points to an OpenAI-compatible API; it often ends in /v1.",
             retry=True,
         )
 
-    def _refused(self, error: Any) -> Completion | _Fault:
+    def _convert_status_error(self, error: Any) -> Completion | _Fault:
         """Convert an ``openai.APIStatusError`` to a completion or a fault."""
         status, details = error.status_code, read_refusal(error.response.content)
         message = details.message or str(error)
         if is_overflow(status, details):
-            return self._overflow(status, message)
+            return self._record_overflow(status, message)
         filtered = is_filtered(status, details)
         return _Fault(
-            f"status {status}, {self._quoted(message).rstrip('. ')}.",
+            f"status {status}, {self._quote(message).rstrip('. ')}.",
             self._advice(status, message),
             # An account without credit also gets status 429, but waiting does not help.
             retry=(status >= 500 or status in _RETRIED)
@@ -482,11 +485,11 @@ class OpenAIPolicy:
             filtered=filtered,
         )
 
-    def _overflow(self, status: int, message: str) -> Completion:
+    def _record_overflow(self, status: int, message: str) -> Completion:
         """Return an empty completion for a prompt that exceeds the model's context length."""
-        quote = self._quoted(message)
+        quote = self._quote(message)
         self.counts["overflows"] += 1
-        self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, quote)
+        self._warn_once("overflow model=%s status=%d said=%s", self.config.model, status, quote)
         return Completion("", None, Finish.OVERFLOW)
 
     def _advice(self, status: int, message: str) -> str:
@@ -505,33 +508,33 @@ class OpenAIPolicy:
             return "Set send_temperature to false for a model with a fixed temperature."
         return "Check that the server supports model, max_tokens_field and the sampling settings."
 
-    def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
+    def _count_reply(self, prompt: Prompt, reply: EndpointReply) -> Completion:
         """Count an answer's token usage and convert the answer to a completion."""
         tokens, most = reply.tokens, most_tokens(prompt)
-        answer = reply.called if prompt.tools else reply.text
+        answer = reply.text_with_calls if prompt.tools else reply.text
         if tokens is None:
             self.counts["unknown"] += 1
-            self._meter.count("", NO_USAGE, self._priced(most))
-            self._tell_once(
+            self._meter.count("", NO_USAGE, self._priced_usage(most))
+            self._warn_once(
                 "no usage reported, so tokens are unknown and caps count the maximum: model=%s",
                 self.config.model,
             )
         else:
             least = least_tokens(prompt, answer)
             capped = max(tokens[0], least[0]), max(tokens[1], least[1])
-            self._meter.count("", self._priced(tokens), self._priced(capped))
+            self._meter.count("", self._priced_usage(tokens), self._priced_usage(capped))
         text = clean_text(self._without_key(answer), _MAX_CHARS)
         self.counts["empty"] += not text
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
         self.counts["cut"] += finish is Finish.LENGTH
-        return Completion(text, None, finish, self._priced(tokens or most))
+        return Completion(text, None, finish, self._priced_usage(tokens or most))
 
-    def _priced(self, tokens: Tokens) -> Usage:
+    def _priced_usage(self, tokens: Tokens) -> Usage:
         """Return the usage and price for the given token counts."""
         usd = self.config.prices.usd(*tokens)
         return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 
-    def _quoted(self, text: str) -> str:
+    def _quote(self, text: str) -> str:
         """Shorten a server's error message and remove the API key from it."""
         return clean_text(self._without_key(text), _QUOTED_CHARS)
 
@@ -539,7 +542,7 @@ class OpenAIPolicy:
         key = self._key.get_secret_value()
         return text.replace(key, "***") if key else text
 
-    def _tell_once(self, text: str, *values: object) -> None:
+    def _warn_once(self, text: str, *values: object) -> None:
         if text not in self._told:
             self._told.add(text)
             logger.warning(text, *values)
@@ -560,7 +563,7 @@ def _read_key(name: str | None) -> str:
     return key
 
 
-def _as_prompt(request: Request) -> Prompt:
+def _require_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
             f"An endpoint needs a Prompt, got {type(request).__name__}. Use a ChatAgent."
@@ -573,7 +576,7 @@ def _as_prompt(request: Request) -> Prompt:
     return request
 
 
-def _reached_nobody(error: BaseException | None) -> bool:
+def _is_connection_failure(error: BaseException | None) -> bool:
     """Return True if a transport error means that no connection was made."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError | socket.gaierror):

@@ -43,7 +43,7 @@ def half_copy(model: ModuleT) -> ModuleT:
 
 
 @torch.no_grad()
-def renew(half: nn.Module, model: nn.Module) -> None:
+def update_half_copy(half: nn.Module, model: nn.Module) -> None:
     """Copy the model's current weights into its :func:`half_copy`."""
     for mine, theirs in zip(half.parameters(), model.parameters(), strict=True):
         mine.copy_(theirs)
@@ -89,9 +89,9 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
     source = resolve_model(path)
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        _no_dropout(config)
+        _disable_dropout(config)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        with _no_progress_bars():
+        with _hide_progress_bars():
             model: Any = AutoModelForCausalLM.from_pretrained(
                 source, config=config, dtype=dtype, trust_remote_code=False
             )
@@ -105,7 +105,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def _hide_progress_bars() -> Iterator[None]:
     """Hide transformers' progress bars in a ``with`` block, to keep the status line readable."""
     had_bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -116,13 +116,13 @@ def _no_progress_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _no_dropout(config: Any) -> None:
+def _disable_dropout(config: Any) -> None:
     """Set all dropout rates to 0, because dropout noise would distort probability ratios."""
     for name, value in list(vars(config).items()):
         if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
             setattr(config, name, 0.0)
         elif hasattr(value, "model_type"):
-            _no_dropout(value)
+            _disable_dropout(value)
 
 
 def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
@@ -165,7 +165,7 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
 
 
 @contextmanager
-def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def use_adapter_weights(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Use the given adapter weights in a ``with`` block. Empty weights disable the adapter.
 
     The parameters stay the same objects, and activations kept for a backward pass are not changed,
@@ -205,7 +205,7 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
 
 
 @torch.no_grad()
-def check_model(model: PreTrainedModel) -> None:
+def check_packing(model: PreTrainedModel) -> None:
     """Check, on a few tokens, that packing sequences does not change their logits.
 
     Raises:
@@ -227,7 +227,7 @@ def check_model(model: PreTrainedModel) -> None:
         )
 
 
-def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+def unique_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     """Yield each parameter and persistent buffer once, under the first of its names."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -260,11 +260,11 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     If transformers stores weights in another shape, as for some mixtures of experts, they are
     converted one layer at a time, so that only one layer is copied at once.
     """
-    for _, layer in groupby(merged_weights(model), key=lambda item: _layer_of(item[0])):
+    for _, layer in groupby(merged_weights(model), key=lambda item: _layer_prefix(item[0])):
         yield from revert_weight_conversion(model, dict(layer)).items()
 
 
-def _layer_of(name: str) -> str:
+def _layer_prefix(name: str) -> str:
     """Return a weight's name up to its layer number, or the whole name if it has no number."""
     match = re.match(r".*?\.\d+\.", name)
     return match[0] if match else name
@@ -324,7 +324,7 @@ class _ChunkedHead(torch.autograd.Function):
         logps = []
         normalisers = []
         for part in _chunks(len(hidden), size):
-            scores = _scores(hidden[part], head, bias, temperature[part])  # (n, V)
+            scores = _scaled_logits(hidden[part], head, bias, temperature[part])  # (n, V)
             normalisers.append(scores.logsumexp(dim=1))
             picked = scores.gather(1, ids[part].unsqueeze(1)).squeeze(1)
             logps.append(picked - normalisers[-1])
@@ -343,7 +343,7 @@ class _ChunkedHead(torch.autograd.Function):
         bias_grad = torch.zeros_like(bias) if wants_bias else None
         for part in _chunks(len(hidden), ctx.size):
             # d logp / d score is 1 at the token, minus the softmax everywhere.
-            scores = _scores(hidden[part], head, bias, temperature[part])
+            scores = _scaled_logits(hidden[part], head, bias, temperature[part])
             share = scores.sub_(normaliser[part].unsqueeze(1)).exp_().neg_()
             share.scatter_add_(1, ids[part].unsqueeze(1), torch.ones_like(share[:, :1]))
             share = share.mul_((grad[part] / temperature[part]).unsqueeze(1)).to(hidden.dtype)
@@ -356,7 +356,9 @@ class _ChunkedHead(torch.autograd.Function):
         return hidden_grad, weight_grad, bias_grad, None, None, None
 
 
-def _scores(hidden: Tensor, head: Tensor, bias: Tensor | None, temperature: Tensor) -> Tensor:
+def _scaled_logits(
+    hidden: Tensor, head: Tensor, bias: Tensor | None, temperature: Tensor
+) -> Tensor:
     """Return the (n, V) logits divided by temperature, in fp32 or better, as a new tensor."""
     logits = hidden @ head.T
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

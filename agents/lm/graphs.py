@@ -93,7 +93,7 @@ class GraphDecoder:
     def load(self, batch: Begun) -> tuple[_Step, Callable[[], None]]:
         """Copy a batch to a decoding step's buffers; return the step and a function to run it."""
         n, length = batch.seen.shape
-        step, run = self._step(_padded(batch), batch.layers)
+        step, run = self._get_step(_padded_shape(batch), batch.layers)
         step.ids[:n], step.positions[:n] = batch.ids, batch.positions
         step.temperatures[:n] = batch.temperatures
         step.seen[:n, :length], step.seen[:n, length:] = batch.seen, False
@@ -104,12 +104,14 @@ class GraphDecoder:
         return step, run
 
     def _fits(self, batch: Begun) -> bool:
-        needed = _n_bytes(batch.layers) * prod(_padded(batch)) // batch.seen.numel()
+        needed = _n_bytes(batch.layers) * prod(_padded_shape(batch)) // batch.seen.numel()
         if needed <= self.n_bytes or not batch.seen.is_cuda:
             return True
         return needed <= self.n_bytes + usable_bytes(batch.seen.device)
 
-    def _step(self, size: tuple[int, int], like: KeysAndValues) -> tuple[_Step, Callable[[], None]]:
+    def _get_step(
+        self, size: tuple[int, int], like: KeysAndValues
+    ) -> tuple[_Step, Callable[[], None]]:
         rows, slots = size
         shapes = [[(rows, part.shape[1], slots, part.shape[3]) for part in pair] for pair in like]
         if not self._memory or prod(shapes[0][0]) > self._memory[0][0].numel():
@@ -125,10 +127,10 @@ class GraphDecoder:
                 for (keys, values), (of_keys, of_values) in zip(self._memory, shapes, strict=True)
             ]
             step = _Step(self._forward, self._draw, layers)
-            self._steps[size] = step, self._recorded(step)
+            self._steps[size] = step, self._capture(step)
         return self._steps[size]
 
-    def _recorded(self, step: _Step) -> Callable[[], None]:
+    def _capture(self, step: _Step) -> Callable[[], None]:
         """Capture a decoding step in a CUDA graph; return a function that runs the step."""
         if not step.seen.is_cuda:
             return step.run
@@ -156,26 +158,26 @@ class GraphBatch:
 
     def __init__(self, decoder: GraphDecoder, batch: Begun) -> None:
         self._load = decoder.load
-        self._step, self._run = decoder.load(batch)
+        self._get_step, self._run = decoder.load(batch)
         self._uniforms, self._length = batch.uniforms, batch.seen.shape[1]
         self._places = list(range(len(batch.seen)))  # rows of the step
 
     def draw(self) -> tuple[list[int], list[float]]:
         """Process the next tokens, and draw one token per row with its log-probability."""
         n = len(self._uniforms)
-        self._step.uniforms[:n] = self._uniforms[:, 0]
+        self._get_step.uniforms[:n] = self._uniforms[:, 0]
         self._run()
         self._uniforms, self._length = self._uniforms[:, 1:], self._length + 1
-        ids, logprobs = self._step.ids.squeeze(1).tolist(), self._step.logprobs.tolist()
+        ids, logprobs = self._get_step.ids.squeeze(1).tolist(), self._get_step.logprobs.tolist()
         return [ids[place] for place in self._places], [logprobs[place] for place in self._places]
 
-    def go_on(self, rows: Sequence[int]) -> None:
+    def keep_rows(self, rows: Sequence[int]) -> None:
         """Keep only the given rows."""
         self._places = [self._places[row] for row in rows]
-        n, slots = self._step.seen.shape
+        n, slots = self._get_step.seen.shape
         if padded_size(len(rows)) == n and self._length < slots:
             return
-        index, step = torch.tensor(self._places, device=self._step.seen.device), self._step
+        index, step = torch.tensor(self._places, device=self._get_step.seen.device), self._get_step
         moved = Begun(
             ids=step.ids[index],
             positions=step.positions[index],
@@ -187,13 +189,13 @@ class GraphBatch:
                 for keys, values in step.layers
             ],
         )
-        self._step, self._run = self._load(moved)
+        self._get_step, self._run = self._load(moved)
         self._uniforms, self._places = moved.uniforms, list(range(len(index)))
 
-    def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
+    def cache_row(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
         place = self._places[row]
-        stored.put_row(ids, self._step.layers, place, self._step.seen[place])
+        stored.put_row(ids, self._get_step.layers, place, self._get_step.seen[place])
 
 
 class _Step:
@@ -271,7 +273,7 @@ def padded_size(n: int) -> int:
     return power * 3 // 4 if n <= power * 3 // 4 else power
 
 
-def _padded(batch: Begun) -> tuple[int, int]:
+def _padded_shape(batch: Begun) -> tuple[int, int]:
     """Return the numbers of rows and slots for a batch."""
     n, length = batch.seen.shape
     return padded_size(n), max(_MIN_SLOTS, padded_size(length + _ROOM))

@@ -15,7 +15,7 @@ from coevo_gym.core.arithmetic import has_bf16
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Sample, Segment
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ SLOW_BF16 = (
     "policy.model.dtype to auto or float32."
 )
 NEEDS = ("A language model needs PyTorch, transformers and peft.", "train")
-"""Arguments of :func:`coevo_gym.provision.explaining` for imports of these packages."""
+"""Arguments of :func:`coevo_gym.provision.explain_missing` for imports of these packages."""
 HALF_ON = "cuda"
 """Device type that computes in bf16 by default."""
 COMPILED_ON = "cuda"
@@ -103,7 +103,7 @@ class LanguageModel:
     tokenizer: Any
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
-        with explaining(*NEEDS):
+        with explain_missing(*NEEDS):
             import torch
 
             from coevo_gym.agents.lm import causal_lm, packing
@@ -117,8 +117,8 @@ class LanguageModel:
             logger.warning(SLOW_BF16)
         dtype = torch.bfloat16 if self._half and config.lora_rank else torch.float32
         loaded = causal_lm.load(config.path, device, dtype)
-        with self._precision(device):
-            causal_lm.check_model(loaded.model)
+        with self._autocast(device):
+            causal_lm.check_packing(loaded.model)
         if config.lora_rank:
             loaded = causal_lm.add_adapter(
                 loaded, rank=config.lora_rank, alpha=config.lora_alpha, seed=seed
@@ -128,7 +128,7 @@ class LanguageModel:
             packing.enable_checkpointing(self.model)
         if config.compile_layers and device.type == COMPILED_ON:
             packing.compile_layers(self.model)
-        self.max_context = self._max_context()
+        self.max_context = self._resolve_max_context()
 
     @property
     def device(self) -> torch.device:
@@ -159,7 +159,7 @@ class LanguageModel:
                 predicts it), it is longer than ``max_context``, its temperature is not above 0,
                 or an id is outside the vocabulary.
         """
-        return self._evaluated(samples, None)[:2]
+        return self._compute_logprobs(samples, None)[:2]
 
     def spell(self, ids: Sequence[int]) -> str:
         """Decode token ids to text, including special tokens."""
@@ -178,9 +178,9 @@ class LanguageModel:
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute :meth:`logprobs` and, in the same forward pass, (B, T) fp32 values."""
-        return self._evaluated(samples, head)
+        return self._compute_logprobs(samples, head)
 
-    def _evaluated(
+    def _compute_logprobs(
         self, samples: Sequence[Sample], head: Module | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (B, T) log-probabilities, their mask, and values (0 if no head is given)."""
@@ -189,13 +189,15 @@ class LanguageModel:
 
         from coevo_gym.agents.lm.packing import pack
 
-        segments = [self._checked(sample) for sample in samples]
-        inputs = [_predicting(segment) for segment in segments]
+        segments = [self._require_segment(sample) for sample in samples]
+        inputs = [_input_ids(segment) for segment in segments]
         outputs: dict[int, tuple[Tensor, Tensor]] = {}
         nonempty = [index for index, ids in enumerate(inputs) if ids]
         for row in pack([len(inputs[i]) for i in nonempty], self.config.pack_tokens):
             indices = [nonempty[i] for i in row]
-            parts = self._row([segments[i] for i in indices], [inputs[i] for i in indices], head)
+            parts = self._compute_row(
+                [segments[i] for i in indices], [inputs[i] for i in indices], head
+            )
             outputs.update(zip(indices, parts, strict=True))
         none = ones(0)
         rows = [outputs.get(index, (none, none)) for index in range(len(segments))]
@@ -236,14 +238,14 @@ class LanguageModel:
 
             frozen.model = half_copy(self.model)
             # Embeddings in bf16 would make the sum of all layers' outputs bf16, too.
-            frozen.model.get_input_embeddings().register_forward_hook(_in_fp32)
+            frozen.model.get_input_embeddings().register_forward_hook(_output_to_fp32)
         else:
             frozen.model = copy.deepcopy(self.model).eval().requires_grad_(False)
         return frozen
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version and CPU copies of the trained weights (for LoRA, only the adapter)."""
-        weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
+        weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained_weights().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
@@ -254,7 +256,7 @@ class LanguageModel:
         """
         import torch
 
-        mine, saved, rank = self._trained(), state["weights"], state["lora_rank"]
+        mine, saved, rank = self._trained_weights(), state["weights"], state["lora_rank"]
         wrong = [n for n in mine.keys() | saved.keys() if _shape(mine, n) != _shape(saved, n)]
         if wrong or rank != self.config.lora_rank:
             first = f" (first: {min(wrong)})" if wrong else ""
@@ -297,7 +299,7 @@ class LanguageModel:
         self._adapter.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
 
-    def _row(
+    def _compute_row(
         self, segments: Sequence[Segment], inputs: Sequence[Sequence[int]], head: Module | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield log-probabilities and values at the sampled positions of each segment in a row."""
@@ -314,7 +316,7 @@ class LanguageModel:
             targets += [segment.ids[p] for p in sampled]
             start += len(ids)
         temperatures = torch.tensor([segment.temperature for segment in segments])
-        with self._precision(self.device):
+        with self._autocast(self.device):
             hidden = packed_hidden(self.model, inputs)  # (N, H)
             before = hidden[torch.tensor(places, device=self.device)]
             lm_head = head_of(self.model)
@@ -328,20 +330,20 @@ class LanguageModel:
         values = torch.zeros_like(logps) if head is None else head(before)  # in fp32
         return zip(torch.split(logps.cpu(), counts), torch.split(values.cpu(), counts), strict=True)
 
-    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
+    def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         import torch
 
         return torch.autocast(device.type, torch.bfloat16, enabled=self._half)
 
-    def _trained(self) -> Mapping[str, Tensor]:
-        from coevo_gym.agents.lm.causal_lm import own_weights
+    def _trained_weights(self) -> Mapping[str, Tensor]:
+        from coevo_gym.agents.lm.causal_lm import unique_weights
 
-        weights = dict(own_weights(self.model))
+        weights = dict(unique_weights(self.model))
         if self._adapter is None:
             return weights
         return {name: weight for name, weight in weights.items() if ".lora_" in name}
 
-    def _max_context(self) -> int:
+    def _resolve_max_context(self) -> int:
         own: int | None = getattr(
             self.model.config.get_text_config(), "max_position_embeddings", None
         )
@@ -356,7 +358,7 @@ class LanguageModel:
             )
         return wanted
 
-    def _checked(self, sample: Sample) -> Segment:
+    def _require_segment(self, sample: Sample) -> Segment:
         if not isinstance(sample, Segment):
             raise ConfigError(
                 "A language model can only be trained on token segments, got "
@@ -398,7 +400,9 @@ class FrozenAdapter:
     def __init__(self, of: LanguageModel) -> None:
         self.version = of.version
         self._of = of
-        self._weights = {name: weight.detach().clone() for name, weight in of._trained().items()}
+        self._weights = {
+            name: weight.detach().clone() for name, weight in of._trained_weights().items()
+        }
         if not any(bool(w.any()) for name, w in self._weights.items() if ".lora_B." in name):
             self._weights = {}
 
@@ -406,10 +410,10 @@ class FrozenAdapter:
         """Return log-probabilities as in :meth:`LanguageModel.logprobs`, without gradients."""
         from torch import no_grad
 
-        from coevo_gym.agents.lm.causal_lm import adapter_as
+        from coevo_gym.agents.lm.causal_lm import use_adapter_weights
 
         assert self._of._adapter is not None
-        with no_grad(), adapter_as(self._of._adapter, self._weights):
+        with no_grad(), use_adapter_weights(self._of._adapter, self._weights):
             return self._of.logprobs(samples)
 
     def parameters(self) -> list[Parameter]:
@@ -433,11 +437,11 @@ class FrozenAdapter:
         return self
 
 
-def _in_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
+def _output_to_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
     return output.float()
 
 
-def _predicting(segment: Segment) -> tuple[int, ...]:
+def _input_ids(segment: Segment) -> tuple[int, ...]:
     """Return the ids that precede the last sampled token."""
     last = max((place for place, is_sampled in enumerate(segment.sampled) if is_sampled), default=0)
     return segment.ids[:last]

@@ -40,12 +40,12 @@ class ModelShape(NamedTuple):
     @property
     def n_parameters(self) -> int:
         """Number of parameters, excluding norms and biases (under a thousandth of the total)."""
-        return self._count(self.experts)
+        return self._count_parameters(self.experts)
 
     @property
-    def n_active(self) -> int:
+    def n_active_parameters(self) -> int:
         """Number of active parameters per token."""
-        return self._count(self.active_experts)
+        return self._count_parameters(self.active_experts)
 
     @property
     def kv_values_per_token(self) -> int:
@@ -62,20 +62,22 @@ class ModelShape(NamedTuple):
         attention = 28 * self.hidden + 14 * (self.heads + self.kv_heads) * self.head_dim
         return attention + expert * self.active_experts
 
-    def lora_parameters(self, rank: int) -> int:
+    def n_lora_parameters(self, rank: int) -> int:
         """Return the number of LoRA parameters at this rank, assuming experts have none."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
-        return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
+        return (
+            self.layers * rank * sum(rows + columns for rows, columns in adapted._matrix_shapes())
+        )
 
-    def _matrices(self) -> list[tuple[int, int]]:
+    def _matrix_shapes(self) -> list[tuple[int, int]]:
         """Return the (input, output) widths of a transformer block's attention and MLP matrices."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]
         return attention + mlp * self.experts
 
-    def _count(self, experts: int) -> int:
-        matrices = self._replace(experts=experts)._matrices()
+    def _count_parameters(self, experts: int) -> int:
+        matrices = self._replace(experts=experts)._matrix_shapes()
         blocks = self.layers * sum(rows * columns for rows, columns in matrices)
         router = self.layers * self.hidden * self.experts if self.experts > 1 else 0
         return blocks + router + self.vocabulary * self.hidden * (1 if self.tied else 2)

@@ -24,7 +24,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from coevo_gym.agents.lm.prefix_cache import MIN_SHARED, n_shared
+from coevo_gym.agents.lm.prefix_cache import MIN_SHARED, common_prefix_length
 from coevo_gym.core.errors import ModelError
 
 ATTENTION = "coevo_segments"
@@ -91,15 +91,15 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
         sorted(range(len(sequences)), key=lambda i: tuple(sequences[i]))
     ):
         ids = np.asarray(sequences[index])
-        n = n_shared(before, ids)
-        path = _first(parts[-1].path, n) if n >= MIN_SHARED else []
+        n = common_prefix_length(before, ids)
+        path = _path_prefix(parts[-1].path, n) if n >= MIN_SHARED else []
         own = sequences[index][sum(count for _, count in path) :]
         parts.append(RowPart(index, own, [*path, (number, len(own))]))
         before = ids
     return parts
 
 
-def _first(path: Path, n: int) -> Path:
+def _path_prefix(path: Path, n: int) -> Path:
     """Return the parts of a packed row that contain a sequence's first ``n`` tokens."""
     parts = []
     for number, count in path:
@@ -242,16 +242,18 @@ def sequence_attention(
         # The rotary embedding may have converted queries and keys to fp32.
         half = torch.get_autocast_dtype(device)
         query, key, value = query.to(half), key.to(half), value.to(half)
-    if dropout == 0 and _has_kernel(query):
-        return _varlen(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window)
+    if dropout == 0 and _supports_varlen(query):
+        return _varlen_attention(
+            query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window
+        )
     lengths = cu_seq_lens_q.diff().tolist()
     queries, keys, values = (torch.split(x, lengths, dim=2) for x in (query, key, value))
     outputs = []
     for number, path in enumerate(paths or [[(i, n)] for i, n in enumerate(lengths)]):
         if not lengths[number]:  # other parts contain all of the sequence's tokens
             continue
-        q, k, v = queries[number], _along(path, keys), _along(path, values)
-        mask = _mask(q.shape[2], k.shape[2], sliding_window, q.device)
+        q, k, v = queries[number], _concatenate_parts(path, keys), _concatenate_parts(path, values)
+        mask = _causal_mask(q.shape[2], k.shape[2], sliding_window, q.device)
         outputs.append(
             scaled_dot_product_attention(
                 q,
@@ -267,13 +269,13 @@ def sequence_attention(
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
-def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
+def _concatenate_parts(path: Path, parts: Sequence[Tensor]) -> Tensor:
     """Concatenate tensors into attention keys (or values) of shape (1, heads, T, D)."""
     tensors = [parts[number][:, :, :n] for number, n in path]
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2)
 
 
-def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
+def _causal_mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
     """Return the attention mask for the last ``own`` tokens, or None for plain causal attention."""
     if own == length and (width is None or length <= width):
         return None
@@ -282,7 +284,7 @@ def _mask(own: int, length: int, width: int | None, device: torch.device) -> Ten
     return (distance >= 0) & (distance < (width or length))
 
 
-def _has_kernel(query: Tensor) -> bool:
+def _supports_varlen(query: Tensor) -> bool:
     width = query.shape[-1]
     return (
         query.is_cuda
@@ -293,7 +295,7 @@ def _has_kernel(query: Tensor) -> bool:
     )
 
 
-def _varlen(
+def _varlen_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -27,8 +27,8 @@ from coevo_gym.agents.lm.prefix_cache import (
     KeysAndValues,
     PrefixCache,
     batch_cache,
-    can_be_cut_back,
-    shared_beginnings,
+    has_truncatable_cache,
+    shared_prefixes,
 )
 
 _CPU_CACHE_BYTES = 2**30
@@ -105,11 +105,11 @@ def sample_padded(
     Returns:
         One answer per prompt, in order.
     """
-    limits = max_prompt_tokens, _cache_tokens(model)
-    stored = prefixes if prefixes.max_bytes and can_be_cut_back(model) else None
+    limits = max_prompt_tokens, _max_cached_tokens(model)
+    stored = prefixes if prefixes.max_bytes and has_truncatable_cache(model) else None
     if stored is not None:
-        for beginnings in shared_beginnings([ask.prompt for ask in asks]):
-            _read(model, beginnings, limits, stored)
+        for beginnings in shared_prefixes([ask.prompt for ask in asks]):
+            _cache_sequences(model, beginnings, limits, stored)
     rows = [
         _Row(ask, stored.find(ask.prompt) if stored is not None else CachedStart(), (seed, place))
         for place, ask in enumerate(asks)
@@ -125,7 +125,7 @@ def sample_padded(
 
 
 @torch.no_grad()
-def _read(
+def _cache_sequences(
     model: PreTrainedModel, sequences: Sequence[Ids], limits: tuple[int, int], stored: PrefixCache
 ) -> None:
     """Process and cache sequences, skipping sequences with only a few new tokens."""
@@ -134,9 +134,9 @@ def _read(
     stored.read += sum(len(row.rest) for row in rows)
     for places in _batches(rows, *limits):
         batch = _Batch(model, [rows[i] for i in places])
-        batch.read()
+        batch.forward()
         for number, i in enumerate(places):
-            batch.store(number, rows[i].ask.prompt, stored)
+            batch.cache_row(number, rows[i].ask.prompt, stored)
 
 
 @torch.no_grad()
@@ -163,16 +163,16 @@ def _sample_batch(
             if token in stops or len(answer) == ask.max_tokens:
                 live[number] = False
                 if stored is not None:  # the last token is never processed
-                    batch.store(number, ask.prompt + tuple(answer[:-1]), stored)
+                    batch.cache_row(number, ask.prompt + tuple(answer[:-1]), stored)
         if not any(live):
             return [Sampled(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
         numbers: Sequence[int] = range(len(live))
         if sum(live) <= _COMPACT * len(live):
             numbers = [number for number in numbers if live[number]]
         places, live = [places[i] for i in numbers], [live[i] for i in numbers]
-        batch.go_on(numbers)
+        batch.keep_rows(numbers)
         if decoder is not None and isinstance(batch, _Batch):
-            batch = decoder.start(batch.begun()) or batch
+            batch = decoder.start(batch.decoder_input()) or batch
 
 
 class _Batch:
@@ -187,7 +187,7 @@ class _Batch:
         begun, longest = max(start.n for start in starts), max(map(len, rest))
         most = max(ask.max_tokens for ask in asks)
         seen = [
-            _padded([1] * start.n, begun) + _padded([1] * len(ids), longest)
+            _pad_left([1] * start.n, begun) + _pad_left([1] * len(ids), longest)
             for start, ids in zip(starts, rest, strict=True)
         ]
         uniforms = np.zeros((len(rows), most))
@@ -197,7 +197,7 @@ class _Batch:
         self._ids, self._seen, self._temperatures, self._uniforms = (
             torch.tensor(part, device=model.device)
             for part in (
-                [_padded(ids, longest) for ids in rest],  # (B, tokens to be processed next)
+                [_pad_left(ids, longest) for ids in rest],  # (B, tokens to be processed next)
                 seen,  # (B, tokens in the cache)
                 [ask.temperature for ask in asks],  # (B,)
                 uniforms,  # (B, tokens still to be drawn)
@@ -206,17 +206,17 @@ class _Batch:
         self._positions = (self._seen.cumsum(1) - 1).clamp(min=0)[:, begun:]  # as _ids
         self._cache = batch_cache(model, starts, room=longest + most)
 
-    def read(self) -> Tensor:
+    def forward(self) -> Tensor:
         """Process the next tokens; return the (B, V) logits for the tokens that follow."""
-        return _read_tokens(self._model, self._ids, self._seen, self._positions, self._cache)
+        return _forward(self._model, self._ids, self._seen, self._positions, self._cache)
 
     def draw(self) -> tuple[list[int], list[float]]:
         """Process the next tokens, and sample one token per row with its log-probability."""
-        ids, logprobs = _draw(self.read(), self._temperatures, self._uniforms[:, 0])
+        ids, logprobs = _draw(self.forward(), self._temperatures, self._uniforms[:, 0])
         self._ids, self._uniforms = ids.unsqueeze(1), self._uniforms[:, 1:]
         return ids.tolist(), logprobs.tolist()
 
-    def go_on(self, rows: Sequence[int]) -> None:
+    def keep_rows(self, rows: Sequence[int]) -> None:
         """Queue the sampled tokens for processing, and keep only the given rows."""
         self._seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], dim=1)
         self._positions = self._positions[:, -1:] + 1
@@ -226,26 +226,26 @@ class _Batch:
                 setattr(self, name, getattr(self, name)[index])
             self._cache.batch_select_indices(index)
 
-    def begun(self) -> Begun:
-        """Return the batch in the form that a decoder expects. :meth:`go_on` must come first."""
+    def decoder_input(self) -> Begun:
+        """Return the batch in the form that a decoder expects. Call :meth:`keep_rows` first."""
         seen = self._seen[:, :-1]  # without the queued tokens
         parts = self._ids, self._positions, self._temperatures, self._uniforms, seen
-        return Begun(*parts, self._contents())
+        return Begun(*parts, self._keys_and_values())
 
-    def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
+    def cache_row(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
-        stored.put_row(ids, self._contents(), row, self._seen[row])
+        stored.put_row(ids, self._keys_and_values(), row, self._seen[row])
 
-    def _contents(self) -> KeysAndValues:
+    def _keys_and_values(self) -> KeysAndValues:
         layers = (layer for layer in self._cache.layers if isinstance(layer, BatchLayer))
-        return [layer.contents() for layer in layers]
+        return [layer.keys_and_values() for layer in layers]
 
 
-def _read_tokens(
+def _forward(
     model: PreTrainedModel, ids: Tensor, seen: Tensor, positions: Tensor, cache: Cache
 ) -> Tensor:
     """Process (B, T) tokens, and return the (B, V) logits for the tokens that follow."""
-    with _sharing_key_heads(model):
+    with _use_shared_key_heads(model):
         output: Any = model.base_model(
             input_ids=ids,
             attention_mask=seen,
@@ -278,11 +278,11 @@ def _draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple[Tenso
 
 def graph_decoder(model: PreTrainedModel) -> GraphDecoder | None:
     """Return a decoder for a model in evaluation mode; None if its cache cannot be truncated."""
-    return GraphDecoder(model, _read_tokens, _draw) if can_be_cut_back(model) else None
+    return GraphDecoder(model, _forward, _draw) if has_truncatable_cache(model) else None
 
 
 @contextmanager
-def _sharing_key_heads(model: PreTrainedModel) -> Iterator[None]:
+def _use_shared_key_heads(model: PreTrainedModel) -> Iterator[None]:
     """Compute attention without duplicating the key heads that queries share.
 
     For models that do not use PyTorch's attention, nothing changes.
@@ -341,7 +341,7 @@ AttentionInterface.register(_ATTENTION, _attention)
 AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
 
 
-def _padded(ids: Sequence[int], length: int) -> list[int]:
+def _pad_left(ids: Sequence[int], length: int) -> list[int]:
     return [0] * (length - len(ids)) + list(ids)
 
 
@@ -366,7 +366,7 @@ def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[li
         yield batch
 
 
-def _cache_tokens(model: PreTrainedModel) -> int:
+def _max_cached_tokens(model: PreTrainedModel) -> int:
     """Return the number of tokens whose keys and values fit in memory."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads

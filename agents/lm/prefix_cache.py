@@ -75,7 +75,7 @@ class PrefixCache:
         """Return the longest cached prefix of a prompt, excluding the prompt's last token."""
         ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
-            n = n_shared(ids, stored.ids)
+            n = common_prefix_length(ids, stored.ids)
             if n > best.n:
                 best, key = CachedStart(n, stored), name
         if key is not None:
@@ -97,7 +97,9 @@ class PrefixCache:
         if n_bytes > self.max_bytes:
             return
         for name, stored in list(self._stored.items()):
-            if len(stored.ids) <= len(ids) and n_shared(stored.ids, array) == len(stored.ids):
+            if len(stored.ids) <= len(ids) and common_prefix_length(stored.ids, array) == len(
+                stored.ids
+            ):
                 del self._stored[name]
         self._stored[ids] = Stored(array, layers, n_bytes)
         excess = self.n_bytes - self.max_bytes
@@ -107,7 +109,7 @@ class PrefixCache:
             excess -= self._stored.pop(name).n_bytes
 
 
-def can_be_cut_back(model: PreTrainedModel) -> bool:
+def has_truncatable_cache(model: PreTrainedModel) -> bool:
     """Return True if the model's cache can be truncated to any prefix of a sequence.
 
     A sliding window or a recurrent state cannot be truncated.
@@ -115,7 +117,7 @@ def can_be_cut_back(model: PreTrainedModel) -> bool:
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
-def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
+def shared_prefixes(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     """Yield batches of shared prompt prefixes, so that each prefix is computed only once.
 
     The prefix shared by all prompts comes first, then longer prefixes shared by some prompts,
@@ -128,7 +130,9 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.
-        n = min(n_shared(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1)
+        n = min(
+            common_prefix_length(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1
+        )
         if n - read >= MIN_SHARED:
             levels.setdefault(level, []).append(group[0][:n])
             read, level = n, level + 1
@@ -161,8 +165,8 @@ class BatchLayer(DynamicLayer):
         """Allocate memory for keys and values, and copy the cached keys and values into it."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
-        self.keys = self._filled(key_states, ready, 0)
-        self.values = self._filled(value_states, ready, 1)
+        self.keys = self._allocate(key_states, ready, 0)
+        self.values = self._allocate(value_states, ready, 1)
         self._beginnings = ()
         self.is_initialized = True
 
@@ -182,19 +186,19 @@ class BatchLayer(DynamicLayer):
             )
         self.keys[:, :, start : self._length] = key_states
         self.values[:, :, start : self._length] = value_states
-        return self.contents()
+        return self.keys_and_values()
 
     def get_seq_length(self) -> int:
         """Return the number of tokens per row, including padding."""
         return self._length
 
-    def contents(self) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self) -> tuple[Tensor, Tensor]:
         """Return the (B, heads, tokens, width) keys and values of all tokens, with padding."""
         assert self.keys is not None
         assert self.values is not None
         return self.keys[:, :, : self._length], self.values[:, :, : self._length]
 
-    def _filled(self, like: Tensor, ready: int, part: int) -> Tensor:
+    def _allocate(self, like: Tensor, ready: int, part: int) -> Tensor:
         rows, heads, _, width = like.shape
         buffer = like.new_zeros(rows, heads, ready, width)  # padding must be finite
         for row, beginning in zip(buffer, self._beginnings, strict=True):
@@ -209,7 +213,7 @@ def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: 
     At most ``room`` tokens are added per row.
     """
     plain = DynamicCache(config=model.config)
-    if not can_be_cut_back(model):
+    if not has_truncatable_cache(model):
         return plain
     begun = max(start.n for start in starts)
     return Cache(
@@ -220,7 +224,7 @@ def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: 
     )
 
 
-def n_shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+def common_prefix_length(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     """Return the length of the longest common prefix of two sequences."""
     n = min(len(one), len(other))
     differing = np.flatnonzero(one[:n] != other[:n])

@@ -167,7 +167,7 @@ def end_tokens(path: str) -> tuple[str, ...]:
         raise ModelError(f"{file} cannot be read: {error}.") from error
 
 
-def known_model(name: str) -> ModelSource:
+def get_model_source(name: str) -> ModelSource:
     """Return the source from which a model can be fetched.
 
     Raises:
@@ -193,7 +193,7 @@ def fetch_model(
         EnvBackendError: if the download fails.
         ImportError: if a dependency for the conversion is not installed.
     """
-    known, target = known_model(name), models_home() / name
+    known, target = get_model_source(name), models_home() / name
     with locked("models"):
         if _is_model(target):
             tell(f"{name} is already installed")
@@ -201,19 +201,19 @@ def fetch_model(
         with staged(target) as folder:
             work = folder / "work"
             work.mkdir()
-            weights = _obtain(known, source, work, name, tell)
+            weights = _obtain_weights(known, source, work, name, tell)
             if known.is_whole:
                 shutil.copytree(weights.parent, folder, dirs_exist_ok=True)
             else:
                 tell(f"converting {name}")
-                _convert(weights.parent, known.file, folder)
+                _convert_gguf(weights.parent, known.file, folder)
             shutil.rmtree(work)
             origin = {"name": name, **known._asdict()}
             (folder / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n")
     return target
 
 
-def _obtain(
+def _obtain_weights(
     known: ModelSource, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
 ) -> Path:
     """Return the path of the model's weights file after checking its hash."""
@@ -246,7 +246,7 @@ def _obtain(
     return path
 
 
-def _convert(source: Path, file: str, target: Path) -> None:
+def _convert_gguf(source: Path, file: str, target: Path) -> None:
     """Convert a GGUF file to a float32 model and a tokenizer for ``from_pretrained``."""
     try:
         import gguf  # noqa: F401 (transformers reads such a file only where it is installed)

@@ -15,12 +15,12 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 
-with explaining(*NEEDS):
+with explain_missing(*NEEDS):
     import torch
 
-    from coevo_gym.agents.lm.causal_lm import half_copy, renew
+    from coevo_gym.agents.lm.causal_lm import half_copy, update_half_copy
     from coevo_gym.agents.lm.graphs import GraphDecoder
     from coevo_gym.agents.lm.padded import Ask, Sampled, graph_decoder, sample_padded
     from coevo_gym.agents.lm.prefix_cache import PrefixCache
@@ -90,7 +90,7 @@ class TransformersPolicy(LanguageModel):
             ConfigError: if a request is not a prompt, or its sampling settings are invalid.
             ModelError: if the chat template rejects its messages.
         """
-        prompts = [_as_prompt(request) for request in requests]
+        prompts = [_require_prompt(request) for request in requests]
         asks: dict[int, Ask] = {}
         trained: dict[int, tuple[int, ...]] = {}
         for i, prompt in enumerate(prompts):
@@ -187,8 +187,8 @@ class TransformersPolicy(LanguageModel):
         return self
 
     def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
-        model = self._sampler()
-        precision = self._precision(self.device) if model is self.model else nullcontext()
+        model = self._sampling_model()
+        precision = self._autocast(self.device) if model is self.model else nullcontext()
         with precision, torch.compiler.set_stance("force_eager"):  # layers compiled for updates
             return sample_padded(
                 model,
@@ -218,7 +218,7 @@ class TransformersPolicy(LanguageModel):
         self._prefixes_of = state
         return self._prefixes
 
-    def _sampler(self) -> Any:
+    def _sampling_model(self) -> Any:
         """Return the model to sample from: the model itself or, on a GPU, a bf16 copy.
 
         The copy is used if fp32 weights are trained in bf16. On a CPU, it would add a rounding
@@ -231,7 +231,7 @@ class TransformersPolicy(LanguageModel):
         if self._half_copy is None:
             self._half_copy, self._half_version = half_copy(self.model), self.version
         elif self._half_version != self.version:
-            renew(self._half_copy, self.model)
+            update_half_copy(self._half_copy, self.model)
             self._half_version = self.version
         return self._half_copy
 
@@ -244,7 +244,7 @@ def _end_ids(config: Any) -> tuple[int, ...]:
     return (ids,) if isinstance(ids, int) else tuple(ids)
 
 
-def _as_prompt(request: Request) -> Prompt:
+def _require_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
             f"A language model needs a Prompt, got {type(request).__name__}. Use a ChatAgent."

@@ -61,7 +61,7 @@ def import_vllm() -> Any:
     Raises:
         ImportError: if vLLM is not installed.
     """
-    with _process_kept():
+    with _preserve_process_state():
         try:
             import vllm
         except ModuleNotFoundError as error:
@@ -99,7 +99,7 @@ class VLLMEngine:
         self.holds: object = None
         self._shapes = checkpoint_shapes(folder)
         self._vllm, cache = import_vllm(), config.kv_cache_gib
-        with _process_kept():
+        with _preserve_process_state():
             try:
                 self._llm = self._vllm.LLM(
                     str(folder),
@@ -141,16 +141,21 @@ class VLLMEngine:
             ConfigError: if vLLM does not support a temperature.
             ModelError: if the engine fails, or does not finish an answer.
         """
-        params = [self._params(ask, seed, stop_ids) for ask, seed in zip(asks, seeds, strict=True)]
+        params = [
+            self._sampling_params(ask, seed, stop_ids)
+            for ask, seed in zip(asks, seeds, strict=True)
+        ]
         if not asks:
             return []
         prompts = [{"prompt_token_ids": list(ask.prompt)} for ask in asks]
         try:
-            with _torch_generators_kept():
+            with _preserve_torch_generators():
                 outputs = self._llm.generate(prompts, params, use_tqdm=False)
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"vLLM failed on a batch of {len(asks)} prompts: {error}") from error
-        return [_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)]
+        return [
+            _to_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)
+        ]
 
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         """Replace all weights and clear the prefix cache.
@@ -164,7 +169,7 @@ class VLLMEngine:
                 the engine fails and must then be loaded again.
         """
         self.holds = None
-        check_names({name: tuple(value.shape) for name, value in weights()}, self._shapes)
+        check_shapes({name: tuple(value.shape) for name, value in weights()}, self._shapes)
         try:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
             forgotten = self._llm.reset_prefix_cache()
@@ -175,7 +180,7 @@ class VLLMEngine:
                 "vLLM could not clear the old weights' prefix cache: requests are still running."
             )
 
-    def _params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
+    def _sampling_params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
         if 0 < ask.temperature < COLDEST:
             raise ConfigError(
                 f"vLLM's temperature must be 0 (greedy) or at least {COLDEST}, got "
@@ -238,7 +243,7 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_names(
+def check_shapes(
     shapes: Mapping[str, tuple[int, ...]], checkpoint: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Check that the weights are complete, including the LM head even if it is tied.
@@ -267,7 +272,7 @@ def check_names(
         )
 
 
-def _sampled(output: Any, ask: Ask) -> Sampled:
+def _to_sampled(output: Any, ask: Ask) -> Sampled:
     from coevo_gym.agents.lm.padded import Sampled
 
     if output.finish_reason not in ("stop", "length"):
@@ -280,7 +285,7 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
 
 
 @contextmanager
-def _process_kept() -> Iterator[None]:
+def _preserve_process_state() -> Iterator[None]:
     """Set vLLM's environment variables in a ``with`` block, then restore the environment.
 
     vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
@@ -290,7 +295,7 @@ def _process_kept() -> Iterator[None]:
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     os.environ.update({**_DEFAULTS, **environment, **_SETTINGS})
     try:
-        with _torch_generators_kept():
+        with _preserve_torch_generators():
             yield
     finally:
         for name in os.environ.keys() - environment.keys():
@@ -300,7 +305,7 @@ def _process_kept() -> Iterator[None]:
         np.random.set_state(legacy)  # noqa: NPY002
 
 
-def _torch_generators_kept() -> AbstractContextManager[None]:
+def _preserve_torch_generators() -> AbstractContextManager[None]:
     """Restore PyTorch's global RNG state after a ``with`` block, because vLLM changes it."""
     import torch
 

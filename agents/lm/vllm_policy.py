@@ -11,9 +11,9 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine, import_vllm
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.trajectory import Segment
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 
-with explaining(*NEEDS):
+with explain_missing(*NEEDS):
     import torch
     from transformers.utils.hub import cached_file
 
@@ -65,7 +65,7 @@ class VLLMPolicy(TransformersPolicy):
         import_vllm()  # before the model, which may have to be downloaded
         super().__init__(config, thinking=thinking, seed=seed)
         dtype: Literal["bfloat16", "float32"] = "bfloat16" if self._half else "float32"
-        folder = _folder(self.model.name_or_path)
+        folder = _model_folder(self.model.name_or_path)
         self.engine = VLLMEngine(folder, vllm, max_context=self.max_context, dtype=dtype)
         self._tolerance = TOLERANCE[dtype]
 
@@ -75,19 +75,19 @@ class VLLMPolicy(TransformersPolicy):
         return super().load_state_dict(state)
 
     def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
-        self._sync()
+        self._sync_weights()
         seeds = self._rng.integers(2**31, size=len(asks)).tolist()
         return self.engine.generate(asks, seeds, stop_ids=self.format.stop_ids)
 
-    def _sync(self) -> None:
+    def _sync_weights(self) -> None:
         """Load this policy's weights into the shared engine unless they are already loaded."""
         if self.engine.holds == (self, self.version):
             return
         self.engine.load(self.weights)
-        self._probe()
+        self._check_logprobs()
         self.engine.holds = (self, self.version)
 
-    def _probe(self) -> None:
+    def _check_logprobs(self) -> None:
         """Compare the engine's log-probabilities of a few sampled tokens with the learner's.
 
         Raises:
@@ -109,7 +109,7 @@ class VLLMPolicy(TransformersPolicy):
             )
 
 
-def _folder(source: str) -> Path:
+def _model_folder(source: str) -> Path:
     """Return a model's local folder, given its hub id or a path."""
     if Path(source).is_dir():
         return Path(source)

@@ -139,14 +139,14 @@ class Encoder:
         key = (view.instruction, view.observation, choices, past_steps)
         features = self._whole.get(key)
         if features is None:
-            page = self._page(view, choices)
+            page = self._get_page(view, choices)
             past = _history_rows(view, choices, page.leading_words)
-            dense = _with_relative(np.concatenate([page.rows, past], axis=1))
+            dense = _add_relative_columns(np.concatenate([page.rows, past], axis=1))
             features = Encoded(*page[:3], page.page, page.instruction, dense)
             _remember(self._whole, key, features, self.max_cached)
         return features
 
-    def _page(self, view: View, choices: tuple[str, ...]) -> _Page:
+    def _get_page(self, view: View, choices: tuple[str, ...]) -> _Page:
         key = (view.instruction, view.observation, choices)
         page = self._pages.get(key)
         if page is None:
@@ -158,7 +158,7 @@ class Encoder:
         content = observation.replace(instruction, " ") if instruction else observation
         wanted, page = parse(instruction), parse(content)
         split = [split_candidate(choice) for choice in choices]
-        spans = contexts([argument for _, argument in split], content)
+        spans = find_contexts([argument for _, argument in split], content)
         rows = self._page_rows(wanted, page, instruction.lower(), split, spans)
         texts = [parse(choice) for choice in choices]
         return _Page(
@@ -188,7 +188,7 @@ class Encoder:
         share = Counter(leading for leading, _ in split)
         want = self.weights.total(wanted.distinct) or 1.0
         shared = (
-            *_numbers(page, wanted),
+            *_compare_numbers(page, wanted),
             self.weights.total(wanted.distinct & page.distinct) / want,
             min(len(split), 40) / 20,
         )
@@ -198,10 +198,10 @@ class Encoder:
             rows.append(
                 (
                     *self._overlaps(arg, context, wanted, want, local),
-                    float(_word_start(instruction, argument) >= 0),
+                    float(_find_word(instruction, argument) >= 0),
                     float(position >= 0),
                     max(position, 0.0),
-                    *_numbers(context, wanted),
+                    *_compare_numbers(context, wanted),
                     float(bool(arg.numbers)),
                     float(bool(set(arg.numbers) & set(wanted.numbers))),
                     math.log1p(len(arg.words)) / 3,
@@ -245,7 +245,7 @@ def split_candidate(candidate: str) -> tuple[str, str]:
     return match.group(), text[match.end() :].strip(_EDGES)
 
 
-def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
+def find_contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
     """Return each argument's position in an observation and the text that follows the argument.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
@@ -257,7 +257,7 @@ def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, st
     text = observation.lower()
     starts, ends = [], []
     for argument in arguments:
-        start, length = _find(text, argument)
+        start, length = _find_argument(text, argument)
         starts.append(start)
         ends.append(start + length)
     borders = sorted(start for start in starts if start >= 0)
@@ -271,16 +271,16 @@ def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, st
     return spans
 
 
-def _find(text: str, argument: str) -> tuple[int, int]:
+def _find_argument(text: str, argument: str) -> tuple[int, int]:
     for _ in range(4):
-        start = _word_start(text, argument)
+        start = _find_word(text, argument)
         if start >= 0:
             return start, len(argument)
         argument = argument.partition(" ")[2]
     return -1, 0
 
 
-def _word_start(text: str, argument: str, start: int = 0) -> int:
+def _find_word(text: str, argument: str, start: int = 0) -> int:
     """Find ``argument`` as a whole word, and return its index or -1 as :meth:`str.find` does."""
     if not argument:
         return -1
@@ -302,7 +302,7 @@ def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
     return {word: math.log((n + 1) / count) for word, count in counts.items()}
 
 
-def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
+def _compare_numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
     """Compare the last number in a string with the last number in the instruction."""
     if not text.numbers or not wanted.numbers:
         return (float(bool(text.numbers)), 0.0, 0.0, 0.0)
@@ -319,7 +319,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
     last = past[-1].action if past else ""
     last_leading = split_candidate(last)[0]
     shared = (float(bool(here)), len(here) / 4, min(len(past), 20) / 10)
-    ahead = _ahead(view.instruction.lower(), past, choices)
+    ahead = _distances_ahead(view.instruction.lower(), past, choices)
     nearest = min((distance for distance in ahead if distance >= 0), default=-1)
     rows = [
         (
@@ -336,7 +336,9 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
     return np.array(rows, dtype=np.float32).reshape(len(choices), _N_PAST)
 
 
-def _ahead(instruction: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
+def _distances_ahead(
+    instruction: str, past: Sequence[PastStep], choices: Sequence[str]
+) -> list[int]:
     """Return the distance in the instruction of each candidate argument from the last one used.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
@@ -350,16 +352,16 @@ def _ahead(instruction: str, past: Sequence[PastStep], choices: Sequence[str]) -
     for turn in past:
         argument = split_candidate(turn.action)[1]
         start = (
-            _word_start(instruction, argument, pointer)
+            _find_word(instruction, argument, pointer)
             if 2 * len(argument) < len(instruction)
             else -1
         )
         pointer = start + len(argument) if start >= 0 else pointer
-    starts = [_word_start(instruction, split_candidate(choice)[1], pointer) for choice in choices]
+    starts = [_find_word(instruction, split_candidate(choice)[1], pointer) for choice in choices]
     return [start - pointer if start >= 0 else -1 for start in starts]
 
 
-def _with_relative(rows: Floats) -> Floats:
+def _add_relative_columns(rows: Floats) -> Floats:
     """Add columns that compare each candidate's features with the maximum over all candidates."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)

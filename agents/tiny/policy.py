@@ -14,7 +14,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Choice, Completion, Request
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import ChoiceDecision, Sample
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +58,7 @@ class TinyPolicy:
     value_lr = 1e-2
 
     def __init__(self, config: TinyConfig | None = None, *, seed: int = 0) -> None:
-        with explaining("The tiny policy needs PyTorch.", "train"):
+        with explain_missing("The tiny policy needs PyTorch.", "train"):
             import torch
 
             from coevo_gym.agents import nets
@@ -74,11 +74,11 @@ class TinyPolicy:
             seed=seed,
         ).eval()
         self._rng = np.random.default_rng(seed)
-        self._use(WordWeights())
+        self._set_word_weights(WordWeights())
 
     def fit_words(self, texts: Iterable[str]) -> None:
         """Compute word weights from training texts. Rare words get a higher weight."""
-        self._use(WordWeights.fit(texts))
+        self._set_word_weights(WordWeights.fit(texts))
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Choose a candidate for each request. At temperature 0, it is the best candidate.
@@ -86,7 +86,7 @@ class TinyPolicy:
         Raises:
             ConfigError: if a request is not a choice among at least one candidate.
         """
-        choices = [_as_choice(request) for request in requests]
+        choices = [_require_choice(request) for request in requests]
         if not choices:
             return []
         batch = self._collate(
@@ -117,7 +117,7 @@ class TinyPolicy:
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
         """Return (B, 1) log-probabilities of decisions at temperature 1, and a mask of ones."""
         decisions, batch = self._batch(samples)
-        return self._picked(decisions, batch, self._net(batch))
+        return self._chosen_logprobs(decisions, batch, self._net(batch))
 
     def value_head(self) -> ValueHead:
         """Create a head that estimates a decision's value from the mean state of its candidates."""
@@ -132,15 +132,15 @@ class TinyPolicy:
         decisions, batch = self._batch(samples)
         hidden = self._net.hidden(batch)
         values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)
-        return *self._picked(decisions, batch, self._net.scores(hidden)), values
+        return *self._chosen_logprobs(decisions, batch, self._net.scores(hidden)), values
 
     def _batch(self, samples: Sequence[Sample]) -> tuple[list[ChoiceDecision], CandidateBatch]:
-        decisions = [_as_choice_decision(sample) for sample in samples]
+        decisions = [_require_choice_decision(sample) for sample in samples]
         return decisions, self._collate(
             [self._encoder.encode(d.context, d.choices) for d in decisions]
         )
 
-    def _picked(
+    def _chosen_logprobs(
         self, decisions: Sequence[ChoiceDecision], batch: CandidateBatch, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return (B, 1) log-probabilities of the chosen candidates, and a mask of ones."""
@@ -205,15 +205,15 @@ class TinyPolicy:
         self.version = int(state["version"])
         words = WordWeights(state["words"]["counts"], state["words"]["n"])
         if words != self._encoder.weights:
-            self._use(words)
+            self._set_word_weights(words)
 
-    def _use(self, weights: WordWeights) -> None:
+    def _set_word_weights(self, weights: WordWeights) -> None:
         self._encoder = Encoder(
             weights, buckets=self.config.buckets, max_cached=self.config.max_cached
         )
 
 
-def _as_choice(request: Request) -> Choice:
+def _require_choice(request: Request) -> Choice:
     if not isinstance(request, Choice) or not request.choices:
         raise ConfigError(
             f"The tiny policy needs a Choice with at least one candidate, got {repr(request)[:200]}"
@@ -221,7 +221,7 @@ def _as_choice(request: Request) -> Choice:
     return request
 
 
-def _as_choice_decision(sample: Sample) -> ChoiceDecision:
+def _require_choice_decision(sample: Sample) -> ChoiceDecision:
     if not isinstance(sample, ChoiceDecision):
         raise ConfigError(
             "The tiny policy can only be trained on ChoiceDecision samples, got "

@@ -98,7 +98,7 @@ def training_work(shape: ModelShape, tokens: int, sampled: int) -> float:
     checkpointing, and passes without gradients are not counted.
     """
     head = shape.vocabulary * shape.hidden
-    blocks = shape.n_active - head * (1 if shape.tied else 2)
+    blocks = shape.n_active_parameters - head * (1 if shape.tied else 2)
     return 6.0 * (blocks * tokens + head * sampled)
 
 

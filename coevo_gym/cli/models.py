@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from coevo_gym.agents.lm.stored_models import fetch_model, known_model, list_models
+from coevo_gym.agents.lm.stored_models import fetch_model, get_model_source, list_models
 from coevo_gym.cli.output import AsJson, busy, console, installing, print_json, say
 from coevo_gym.cli.sources import RunName
 from coevo_gym.provision import models_home
@@ -51,7 +51,7 @@ def model_fetch(
 
     For example: coevo model fetch smollm2
     """
-    size = f"{known_model(name).download_mb} MB"
+    size = f"{get_model_source(name).download_mb} MB"
     with installing(f"{name} ({size})", models_home()) as tell:
         folder = fetch_model(name, source, tell=tell)
     say(f"{name} is ready in {folder}")

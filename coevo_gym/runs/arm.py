@@ -138,7 +138,7 @@ class Arm:
     def as_evaluated(self) -> AbstractContextManager[None]:
         """Return a context manager that switches to the policy's averaged weights, if any."""
         average: AveragedWeights | None = getattr(self.learner, "average", None)
-        return average.in_place() if average else nullcontext()
+        return average.use_in_policy() if average else nullcontext()
 
     def success_on_trained(self) -> dict[str, float]:
         """Measure success rates on some of the warm-up tasks and some of the pool's tasks.

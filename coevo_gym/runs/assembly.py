@@ -451,12 +451,12 @@ _REPLACE = (
 
 def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
     """Load a checkpoint's weights into a policy for evaluation, using averaged weights if saved."""
-    from coevo_gym.trainers.update.optimizer import put
+    from coevo_gym.trainers.update.optimizer import load_weights
 
     policy.load_state_dict(saved["policy"])
     average = saved.get("learner", {}).get("average")
     if average is not None:
-        put(policy, average)
+        load_weights(policy, average)
 
 
 def weights_hash(policy: LearnablePolicy) -> str:

@@ -501,7 +501,7 @@ class _Run:
             arm.name,
             mean_of_late(evaluations, self.config.evaluation.last),
             loop.state.env_steps,
-            usage=loop.state.used,
+            usage=loop.state.total_usage,
             curriculum=outcome["curriculum"],
             mark=mark_of(self.config, self.assembly.arms[arm.name]),
         )

@@ -74,7 +74,7 @@ def imitate_references(
         total = epochs * imitator.steps_per_epoch
         progress.phase(WARMUP, total, imitator.steps)
     while not (imitator.over or stop()):
-        imitator.epoch(_reporting(imitator, progress) if slow else None, stop)
+        imitator.run_epoch(_reporting(imitator, progress) if slow else None, stop)
         if slow and not stop():
             save()
     if stop():

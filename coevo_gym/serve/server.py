@@ -20,7 +20,7 @@ from coevo_gym.core.seams import Curriculum
 from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.limits import ServerLimits, connection_bounds
@@ -28,7 +28,7 @@ from coevo_gym.serve.tokens import Tokens
 
 NEEDS = ("`coevo serve` needs extra packages: starlette, uvicorn and websockets.", "serve")
 
-with explaining(*NEEDS):
+with explain_missing(*NEEDS):
     import uvicorn
     from anyio.lowlevel import checkpoint
     from starlette.applications import Starlette
@@ -230,7 +230,7 @@ def serve(
     """
     from coevo_gym import __version__
 
-    with explaining(*NEEDS):
+    with explain_missing(*NEEDS):
         import websockets  # noqa: F401
 
     opened = practice.open(path, recover=recover)

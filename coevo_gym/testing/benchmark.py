@@ -30,7 +30,7 @@ from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
 from coevo_gym.envs.tags import TAG, tags_of
 from coevo_gym.episodes.episode import EvalEpisode, trajectory_of
 from coevo_gym.prompts import load_prompt
-from coevo_gym.testing.contract import HOSTILE_ACTIONS, assert_raises, some
+from coevo_gym.testing.contract import HOSTILE_ACTIONS, assert_raises, pick_evenly
 from coevo_gym.testing.fixtures import make_env, replay
 
 _SAMPLE = 8
@@ -43,7 +43,7 @@ def check_splits(name: str) -> None:
     benchmark, seen = get_benchmark(name), dict[str, Split]()
     ids, names = set[str](), set[str]()
     for split in NATIVE_SPLITS:
-        for task in some(benchmark.tasks(split), 200):
+        for task in pick_evenly(benchmark.tasks(split), 200):
             assert task.split is split, f"{task.name} is listed in {split} but claims {task.split}"
             assert task.benchmark == name, f"{task.name} belongs to benchmark {task.benchmark!r}"
             assert benchmark.side_of(task) is split, f"{task.name} is not in split {split}"
@@ -70,7 +70,7 @@ def check_copies_are_recognised(name: str) -> None:
 
 def check_json(name: str) -> None:
     """Check that JSON round trips preserve tasks with their worlds, verifiers and ids."""
-    for task in _sample(get_benchmark(name)):
+    for task in _sample_tasks(get_benchmark(name)):
         again = Task.model_validate_json(task.model_dump_json())
         assert again == task
         assert again.id == task.id
@@ -81,7 +81,7 @@ def check_json(name: str) -> None:
 def check_replay(name: str) -> None:
     """Check that the reference solution solves its task, with the same result in every replay."""
     benchmark = get_benchmark(name)
-    for task in _sample(benchmark):
+    for task in _sample_tasks(benchmark):
         played = benchmark.replay(task, task.solution)
         assert played.solves, f"{task.name}: the reference does not solve it: {played}"
         assert played == benchmark.replay(task, task.solution)
@@ -98,7 +98,7 @@ def check_demonstration(name: str) -> None:
     If the benchmark diagnoses failures, it must not find failures in the demonstration.
     """
     benchmark = get_benchmark(name)
-    for task in _sample(benchmark):
+    for task in _sample_tasks(benchmark):
         played = replay(task, benchmark.demonstration(task))
         assert played.success, f"{task.name}: the demonstration does not solve it"
         for step in played.steps:
@@ -120,13 +120,13 @@ def check_choices(name: str) -> None:
 
 def check_evolution(name: str) -> None:
     """Check that exploring training tasks twice yields the same accepted tasks."""
-    result, again = _evolved(name), _evolved(name)
+    result, again = _run_round(name), _run_round(name)
     assert result.accepted == again.accepted
     reasons = [f"{verdict.gate}: {verdict.reason}" for verdict in result.verdicts]
     assert result.accepted, f"no draft of {len(reasons)} passed the gates: {reasons[:5]}"
     for task in result.accepted:
         assert replay(task).success, f"{task.id}: the reference of an evolved task fails in the env"
-        _check_tagged(task)
+        _check_task_tags(task)
 
 
 def check_tags(name: str) -> None:
@@ -137,17 +137,17 @@ def check_tags(name: str) -> None:
     """
     benchmark = get_benchmark(name)
     for split in NATIVE_SPLITS:
-        for task in some(benchmark.tasks(split), _SAMPLE):
-            _check_tagged(task)
+        for task in pick_evenly(benchmark.tasks(split), _SAMPLE):
+            _check_task_tags(task)
     opening = _proposable(name)
     if opening is None:
         return
-    for task in some(benchmark.tasks(Split.TRAIN), _OPENED):
+    for task in pick_evenly(benchmark.tasks(Split.TRAIN), _OPENED):
         free = opening.open(task)
         assert {*tags_of(free)} <= {*tags_of(task)}, f"opening {task.name} adds tags"
 
 
-def _check_tagged(task: Task) -> None:
+def _check_task_tags(task: Task) -> None:
     tags = tags_of(task)
     assert tags, f"{task.name} has no tags"
     assert all(TAG.fullmatch(tag) for tag in tags), f"tags must be kind:value, got {tags}"
@@ -175,7 +175,7 @@ def check_open_tasks(name: str) -> None:
     if benchmark is None:
         return
     for split in NATIVE_SPLITS:
-        for task in some(benchmark.tasks(split), _OPENED):
+        for task in pick_evenly(benchmark.tasks(split), _OPENED):
             free = benchmark.open(task)
             assert free == Task.from_json(free.to_json()) == benchmark.open(free)
             assert (free.origin, free.split, free.solution) == ("open", split, ())
@@ -184,16 +184,16 @@ def check_open_tasks(name: str) -> None:
             assert benchmark.side_of(relabelled) is split, f"opening {task.name} loses its split"
     train = benchmark.tasks(Split.TRAIN)
     sentence = benchmark.open(train[0]).instruction
-    for task in some(train, _OPENED):
+    for task in pick_evenly(train, _OPENED):
         free = benchmark.open(task)
         assert free.instruction == sentence != task.instruction, "open tasks must share one text"
         for use in (partial(TaskPool, [free]), partial(EvalEpisode, free, 0)):
             assert_raises(TaskError, use)  # it cannot be used for training or evaluation
-        walked, texts = _walk(free, task.solution)
+        walked, texts = _play(free, task.solution)
         assert (walked.success, walked.score) == (False, 0.0), (
             f"the open task of {task.name} is solvable"
         )
-        assert not _holds(texts, task.instruction), (
+        assert not _contains_text(texts, task.instruction), (
             f"the open task of {task.name} shows its instruction"
         )
 
@@ -203,7 +203,7 @@ def check_drafts_from_proposals(name: str) -> None:
     benchmark = _proposable(name)
     if benchmark is None:
         return
-    for task in some(benchmark.tasks(Split.TRAIN), _OPENED):
+    for task in pick_evenly(benchmark.tasks(Split.TRAIN), _OPENED):
         for source in (task, benchmark.open(task)):
             context = Context(kind="unguided", task=source)
             for turns, actions in _proposals(task):
@@ -267,7 +267,7 @@ def _proposable(name: str) -> Proposable | None:
     return None
 
 
-def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
+def _play(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
     """Play actions, and return the trajectory with all the text that the agent received."""
     env = make_env(task.benchmark, task)
     texts = _texts(env.view)
@@ -293,7 +293,7 @@ def _texts(view: View) -> list[str]:
     return [view.instruction, view.observation, *values]
 
 
-def _holds(texts: Sequence[str], instruction: str) -> bool:
+def _contains_text(texts: Sequence[str], instruction: str) -> bool:
     """Return True if any of the texts contains the given string, ignoring spacing and case."""
     wanted = " ".join(instruction.casefold().split())
     return any(wanted in " ".join(text.casefold().split()) for text in texts)
@@ -313,11 +313,11 @@ def _proposals(task: Task) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         yield (task.instruction,), (*task.solution, text)
 
 
-def _evolved(name: str) -> RoundResult:
+def _run_round(name: str) -> RoundResult:
     benchmark = get_benchmark(name)
     round = Round(id="round-0", n_unguided=_WANTED, budget=_MAX_DRAFTS, seed=0)
     return GatedEvolver(benchmark, ScriptedExplorer(benchmark)).run(round)
 
 
-def _sample(benchmark: Benchmark) -> Sequence[Task]:
-    return some(benchmark.tasks(Split.TRAIN), _SAMPLE)
+def _sample_tasks(benchmark: Benchmark) -> Sequence[Task]:
+    return pick_evenly(benchmark.tasks(Split.TRAIN), _SAMPLE)

@@ -52,26 +52,26 @@ class Poison:
     Example:
         >>> from coevo_gym.testing import make_env
         >>> env = make_env("webshop")
-        >>> _ = env.reset(options={"task": Poison(env).task(env.tasks[0])})
+        >>> _ = env.reset(options={"task": Poison(env).poison_task(env.tasks[0])})
     """
 
     def __init__(self, env: TaskEnv) -> None:
         self.n_watched = 0
         self._at_work = ""
         for hook in ("_begin", "_act"):
-            setattr(env, hook, self._watched(hook, getattr(env, hook)))
+            setattr(env, hook, self._watch(hook, getattr(env, hook)))
 
-    def task(self, task: Task) -> Task:
+    def poison_task(self, task: Task) -> Task:
         """Copy a task so that reading the copy's ground truth raises an error."""
         copy = task.model_copy()
         _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()
-        self._poison(verifier, frozenset(type(verifier).model_fields) | {"model_dump"})
+        self._guard_fields(verifier, frozenset(type(verifier).model_fields) | {"model_dump"})
         object.__setattr__(copy, "verifier", verifier)
-        self._poison(copy, GROUND_TRUTH | {"model_dump", "to_json"})
+        self._guard_fields(copy, GROUND_TRUTH | {"model_dump", "to_json"})
         return copy
 
-    def _poison(self, model: FrozenModel, fields: frozenset[str]) -> None:
+    def _guard_fields(self, model: FrozenModel, fields: frozenset[str]) -> None:
         def read(this: FrozenModel, name: str) -> Any:
             if name in fields and self._at_work:
                 kind = type(this).__bases__[0].__name__
@@ -84,7 +84,7 @@ class Poison:
         watched = type(own.__name__, (own,), {"__getattribute__": read})
         object.__setattr__(model, "__class__", watched)
 
-    def _watched(self, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def _watch(self, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             self.n_watched += 1
             self._at_work = name
@@ -123,7 +123,7 @@ def check_spec_round_trip(env_id: str) -> None:
     """Check that a spec round-trips through JSON and pickle and creates an equivalent env."""
     env = gym.make(env_id, split="val", max_steps=3)
     assert env.spec is not None
-    for spec in (EnvSpec.from_json(env.spec.to_json()), _unpickled(env.spec)):
+    for spec in (EnvSpec.from_json(env.spec.to_json()), _pickle_round_trip(env.spec)):
         again = gym.make(spec)
         assert again.reset(seed=3)[0] == env.reset(seed=3)[0]
         assert isinstance(again.unwrapped, TaskEnv)
@@ -134,9 +134,9 @@ def check_spec_round_trip(env_id: str) -> None:
 
 def check_copies(env_id: str) -> None:
     """Check that task lists and fresh envs can be copied, but running envs cannot."""
-    tasks = get_benchmark(_spec(env_id).name).tasks(Split.TRAIN)
+    tasks = get_benchmark(_find_spec(env_id).name).tasks(Split.TRAIN)
     fresh, envs = gym.make(env_id), gym.make_vec(env_id, num_envs=2)
-    copies: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, copy.copy, _unpickled)
+    copies: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, copy.copy, _pickle_round_trip)
     for copied in copies:
         assert copied(tasks) == tasks
         assert list(copied(tasks[1:3])) == list(tasks[1:3])
@@ -144,11 +144,11 @@ def check_copies(env_id: str) -> None:
         assert again.unwrapped._tasks == fresh.unwrapped._tasks  # type: ignore[attr-defined]
         assert again.spec == fresh.spec
         assert copied(envs).num_envs == 2
-    twin = _unpickled(fresh)
+    twin = _pickle_round_trip(fresh)
     seen = fresh.reset(seed=4)
     assert twin.reset(seed=4) == seen
     assert twin.step("") == fresh.step("")
-    unable = ((fresh, copy.deepcopy), (fresh, _unpickled), (fresh.unwrapped, copy.copy))
+    unable = ((fresh, copy.deepcopy), (fresh, _pickle_round_trip), (fresh.unwrapped, copy.copy))
     for running, copied in unable:
         assert_raises(TypeError, functools.partial(copied, running), "has begun an episode")
     assert fresh.reset(seed=4) == seen
@@ -158,7 +158,7 @@ def check_copies(env_id: str) -> None:
 
 def check_same_in_another_process(env_id: str) -> None:
     """Check that a fresh process produces identical episodes and closes its files."""
-    spec = json.dumps(dataclasses.asdict(_spec(env_id)))
+    spec = json.dumps(dataclasses.asdict(_find_spec(env_id)))
     code = f"from coevo_gym.testing.contract import _print_digest; _print_digest({spec!r})"
     done = subprocess.run(  # noqa: S603 (our own interpreter and code)
         [sys.executable, "-W", "error::ResourceWarning", "-c", code],
@@ -240,7 +240,7 @@ def check_listed_actions(env_id: str) -> None:
     for task in _sample_tasks(env_id, 2):
         _, info = env.reset(seed=0, options={"task": task})
         for place, step in enumerate(task.solution):
-            for choice in some(info["admissible"], 4):
+            for choice in pick_evenly(info["admissible"], 4):
                 other.reset(seed=0, options={"task": task})
                 for action in (*task.solution[:place], choice):
                     *_, tried = other.step(action)
@@ -250,7 +250,7 @@ def check_listed_actions(env_id: str) -> None:
     other.close()
 
 
-def check_end(env_id: str) -> None:
+def check_use_outside_episode(env_id: str) -> None:
     """Check that a step outside a running episode raises an error, but closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
     assert_raises(ResetNeeded, lambda: env.step(""))
@@ -303,8 +303,8 @@ def check_ground_truth_is_hidden(env_id: str) -> None:
     assert isinstance(env, TaskEnv)
     for task, other in itertools.pairwise(_sample_tasks(env_id)):
         swapped = task.model_copy(update={"verifier": other.verifier, "solution": other.solution})
-        seen = _seen(task, task.solution, env.private_info)
-        assert seen == _seen(swapped, task.solution, env.private_info)
+        seen = _play_and_record(task, task.solution, env.private_info)
+        assert seen == _play_and_record(swapped, task.solution, env.private_info)
 
 
 def check_engine_reads_no_ground_truth(env_id: str) -> None:
@@ -313,7 +313,7 @@ def check_engine_reads_no_ground_truth(env_id: str) -> None:
         env = gym.make(env_id, disable_env_checker=True).unwrapped
         assert isinstance(env, TaskEnv)
         poison = Poison(env)
-        env.reset(seed=0, options={"task": poison.task(task)})
+        env.reset(seed=0, options={"task": poison.poison_task(task)})
         for action in task.solution or ("",):
             _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
@@ -331,7 +331,7 @@ CHECKS = (
     check_observation_wrappers,
     check_hostile_actions,
     check_listed_actions,
-    check_end,
+    check_use_outside_episode,
     check_failed_reset,
     check_reference_and_empty_agent,
     check_ground_truth_is_hidden,
@@ -354,7 +354,7 @@ def assert_env_contract(env_id: str) -> None:
 
 def episode_digest(env_id: str) -> str:
     """Return a hash of the observations, rewards and infos from some seeded random episodes."""
-    benchmark = get_benchmark(_spec(env_id).name)
+    benchmark = get_benchmark(_find_spec(env_id).name)
     env = gym.make(env_id, disable_env_checker=True)
     assert isinstance(env.unwrapped, TaskEnv)
     seen = hashlib.sha256()
@@ -372,7 +372,7 @@ def episode_digest(env_id: str) -> str:
     return seen.hexdigest()
 
 
-def _unpickled(value: Any) -> Any:
+def _pickle_round_trip(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own bytes)
 
 
@@ -383,15 +383,15 @@ def _print_digest(spec: str) -> None:
     print(episode_digest(known.env_id))
 
 
-def _spec(env_id: str) -> BenchmarkSpec:
+def _find_spec(env_id: str) -> BenchmarkSpec:
     return next(spec for spec in benchmark_specs() if spec.env_id == env_id)
 
 
 def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
-    return some(get_benchmark(_spec(env_id).name).tasks(Split.TRAIN), n)
+    return pick_evenly(get_benchmark(_find_spec(env_id).name).tasks(Split.TRAIN), n)
 
 
-def some(items: Sequence[_Item], n: int) -> Sequence[_Item]:
+def pick_evenly(items: Sequence[_Item], n: int) -> Sequence[_Item]:
     """Return up to ``n`` items, evenly spaced in the given list."""
     return items[:: max(1, len(items) // n)][:n]
 
@@ -407,7 +407,7 @@ def assert_raises(error: type[Exception], use: Callable[[], object], words: str 
     raise AssertionError(f"an invalid call must raise {error.__name__}, but it did not raise")
 
 
-def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
+def _play_and_record(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
     """Return everything that a policy could see while playing the given actions."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
     outcome = run_fresh(task, onlooker)

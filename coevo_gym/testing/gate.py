@@ -65,11 +65,11 @@ def assert_gate_contract(
         assert copy == good, "a gate may only shorten the task, add a message and count steps"
         assert through.env_steps >= good.env_steps, "a gate must not reduce the env steps"
     bad = fails if isinstance(fails, Candidate) else candidate_of(fails)
-    reasons = {_reason(gate, bad) for _ in range(2)}
+    reasons = {_rejection_reason(gate, bad) for _ in range(2)}
     assert len(reasons) == 1, f"the same draft is rejected for two reasons: {sorted(reasons)}"
 
 
-def _reason(gate: Gate, candidate: Candidate) -> str:
+def _rejection_reason(gate: Gate, candidate: Candidate) -> str:
     try:
         gate.check(candidate)
     except Rejected as rejected:

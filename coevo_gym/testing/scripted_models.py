@@ -48,13 +48,15 @@ class ScriptedPolicy:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Request) -> Completion:
-        prompt = _as_prompt(request)
+        prompt = _require_prompt(request)
         self.asked.append(prompt)
         last = prompt.messages[-1].content if prompt.messages else ""
         for pattern, say in self._rules:
             if pattern.search(last):
                 answer = say(prompt) if callable(say) else say
-                return answer if isinstance(answer, Completion) else _complete(prompt, answer)
+                return (
+                    answer if isinstance(answer, Completion) else _make_completion(prompt, answer)
+                )
         raise ConfigError(f"ScriptedPolicy has no rule for the message {last[:500]!r}. Add one.")
 
 
@@ -123,13 +125,13 @@ def tiny_chat_model(
         return qwen(config), tokenizer
 
 
-def _complete(prompt: Prompt, text: str) -> Completion:
+def _make_completion(prompt: Prompt, text: str) -> Completion:
     read = sum(len(message.content.split()) for message in prompt.messages)
     usage = Usage(calls=1, prompt_tokens=read, completion_tokens=len(text.split()))
     return Completion(text, None, Finish.STOP, usage)
 
 
-def _as_prompt(request: Request) -> Prompt:
+def _require_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(f"This model needs a Prompt, got {type(request).__name__}.")
     return request

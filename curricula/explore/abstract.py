@@ -99,7 +99,7 @@ class Abstract:
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks, self._restrictions = tasks, restrictions
-        self._told = load_inquiry(prompt).declared(inputs) if inputs else {}
+        self._told = load_inquiry(prompt).declared_inputs(inputs) if inputs else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
         """Return the task proposals made from walks and their contexts.

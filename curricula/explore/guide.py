@@ -156,7 +156,7 @@ class Guide:
                 "contrast": list_contrast(context.actions, context.contrast),
                 "near": _split_tags(context.near),
             }
-        inputs = prompt.declared({**self._told, **own})
+        inputs = prompt.declared_inputs({**self._told, **own})
         return (Cue(prompt.write(inputs), place="system", id=prompt.label),)
 
 

@@ -90,7 +90,7 @@ class Summarise:
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks, self.operations = tasks, operations
-        self._told = load_inquiry(prompt).declared(inputs) if inputs else {}
+        self._told = load_inquiry(prompt).declared_inputs(inputs) if inputs else {}
 
     def __call__(self, contexts: Sequence[Context]) -> list[RolloutSummary]:
         """Return one summary per context, in order."""

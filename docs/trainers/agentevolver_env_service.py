@@ -39,7 +39,7 @@ from coevo_gym.core.errors import CoevoError, EnvBackendError
 from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, message_dicts
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 
 Asked = dict[str, Any]
@@ -97,7 +97,7 @@ class EnvService:
             raise EnvBackendError("An engine did not start.")
         self._live[instance] = rollout
         info = {"instance_id": instance, "task_id": place}
-        state = chat(rollout.opening)
+        state = message_dicts(rollout.opening)
         return {"state": state, "reward": 0.0, "is_terminated": False, "info": info}
 
     def step(self, asked: Asked) -> Asked:

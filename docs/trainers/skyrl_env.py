@@ -29,7 +29,7 @@ from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, message_dicts
 
 GROUP_SIZE, GROUPS_PER_STEP = 8, 16
 
@@ -64,7 +64,7 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         )
         if self.rollout.lost:
             raise EnvBackendError("An engine did not start.")
-        return [*prompt, *chat(self.rollout.opening)], {}
+        return [*prompt, *message_dicts(self.rollout.opening)], {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Pass a model answer to the env."""

@@ -123,7 +123,7 @@ def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(toy.ToyEnv, "_act", broken)
         rollout.answer("press red")
     assert rollout.lost
-    assert rollout.again() == rollout.opening
+    assert rollout.restart() == rollout.opening
     assert rollout.info["task_id"] == task
     assert solve(rollout) == 1.0
     assert session.counts["reported"] == 0
@@ -132,7 +132,7 @@ def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(toy.ToyEnv, "_begin", broken)
         rollout.begin()
         with pytest.raises(EnvBackendError, match="could be started"):
-            rollout.again()
+            rollout.restart()
 
 
 def test_an_episode_is_brought_back_to_where_a_fault_took_it(

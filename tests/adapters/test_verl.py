@@ -24,7 +24,7 @@ from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig  # noq
 from coevo_gym.core.errors import ConfigError, StoreError  # noqa: E402
 from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, View  # noqa: E402
 from coevo_gym.trainers.adapters.verl.learner import VerlLearner  # noqa: E402
-from coevo_gym.trainers.adapters.verl.rows import rows_of, shares  # noqa: E402
+from coevo_gym.trainers.adapters.verl.rows import distribute_rows, rows_of  # noqa: E402
 from coevo_gym.trainers.adapters.verl.trainer import with_curriculum  # noqa: E402
 from coevo_gym.trainers.adapters.verl.workers import Sharding, TorchrunWorkers  # noqa: E402
 from coevo_gym.trainers.settings import GRPOConfig  # noqa: E402
@@ -91,7 +91,7 @@ def test_only_tokens_are_learned_from() -> None:
 
 @given(st.lists(st.integers(1, 500), max_size=40), st.integers(1, 8))
 def test_rows_are_dealt_out_evenly(lengths: list[int], n: int) -> None:
-    dealt = shares(range(len(lengths)), lengths, n)
+    dealt = distribute_rows(range(len(lengths)), lengths, n)
     assert sorted(i for part in dealt for i in part) == list(range(len(lengths)))
     sizes = [len(part) for part in dealt]
     assert max(sizes) - min(sizes) <= 1
@@ -122,7 +122,7 @@ def test_an_update_is_told_once_and_its_weights_are_taken_over(tmp_path: Path) -
     verl_learner, workers = learner(tmp_path / "m", epochs=2, minibatches=2, kl_coef=0.0)
     token = TokenDecision((1, 2), (3, 4), (-0.5, -0.25))
     metrics = verl_learner.update([group(trajectory([token], success=True), trajectory([token]))])
-    assert workers.told[0] == ("begin", False)
+    assert workers.told[0] == ("load_models", False)
     _, rows, work = workers.told[1]
     assert len(rows) == 2
     assert len(work.orders) == 4
@@ -141,7 +141,7 @@ def test_old_logprobs_of_stale_groups_are_recomputed(tmp_path: Path) -> None:
     verl_learner, workers = learner(tmp_path / "m", kl_coef=0.0)
     with pytest.raises(ConfigError, match="old_logprobs = 'recomputed'"):
         verl_learner.update(stale)
-    assert [call[0] for call in workers.told] == ["begin"]
+    assert [call[0] for call in workers.told] == ["load_models"]
     verl_learner, _ = learner(tmp_path / "n", kl_coef=0.0, old_logprobs="recomputed")
     assert verl_learner.update(stale)["loss"] == 1.0
 
@@ -152,7 +152,7 @@ def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
     verl_learner, workers = learner(tmp_path / "m")
     workers.weights = {}
     with pytest.raises(ConfigError, match="the same model"):
-        verl_learner.take_over()
+        verl_learner.update_sampler()
     with pytest.raises(StoreError, match="written last"):
         verl_learner.load(tmp_path)
     with pytest.raises(ConfigError, match="torchrun"):

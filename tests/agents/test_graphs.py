@@ -117,7 +117,7 @@ def test_a_model_that_cannot_be_recorded_is_sampled_without_graphs(
     def fail(*_: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(GraphDecoder, "_recorded", fail)
+    monkeypatch.setattr(GraphDecoder, "_capture", fail)
     model, _ = model_and_decoder("llama", "cpu")
     decoder = graph_decoder(model)
     asked = [Ask((1, 2), 1.0, 9), Ask((3,), 1.0, 9)]

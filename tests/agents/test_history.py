@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from coevo_gym.agents.chat.history import (
     WINDOW_CHARS,
     Conversation,
-    asks_for_notes,
-    asks_for_room,
     causal,
+    notes_request,
     reasoning,
     recent,
+    room_request,
     self_managed,
     window,
     without_marks,
@@ -204,18 +204,18 @@ class TestNotes:
     def test_they_are_due_each_time_that_the_window_has_moved_by_its_length(self) -> None:
         notes: dict[int, str] = {}
         for step in range(10):
-            if asks_for_notes(Conversation(view_with_notes(step, notes), TOY), 2):
+            if notes_request(Conversation(view_with_notes(step, notes), TOY), 2):
                 notes[step] = f"notes {step}"
         assert [*notes] == [4, 6, 8]
-        assert not asks_for_notes(Conversation(view_with_notes(3, {}), TOY), None)
+        assert not notes_request(Conversation(view_with_notes(3, {}), TOY), None)
         long = view_of(["x" * (WINDOW_CHARS // 2 - 20)] * 4)
-        assert asks_for_notes(Conversation(long, TOY), None)
+        assert notes_request(Conversation(long, TOY), None)
 
     def test_without_an_answer_they_are_due_again(self) -> None:
-        due = [bool(asks_for_notes(Conversation(view_with_notes(n, {}), TOY), 2)) for n in range(7)]
+        due = [bool(notes_request(Conversation(view_with_notes(n, {}), TOY), 2)) for n in range(7)]
         assert due == [False] * 4 + [True] * 3
         always = [
-            bool(asks_for_notes(Conversation(view_with_notes(n, {}), TOY), 0)) for n in range(3)
+            bool(notes_request(Conversation(view_with_notes(n, {}), TOY), 0)) for n in range(3)
         ]
         assert always == [False, True, True]
 
@@ -237,13 +237,13 @@ class TestNotes:
 
     def test_the_request_shows_the_earlier_notes_and_the_steps_since_then(self) -> None:
         view = replace(view_with_notes(6, {4: "Red is warm."}), cues=(Cue("SECRET", "first", "c"),))
-        request = asks_for_notes(Conversation(view, TOY), 2)
+        request = notes_request(Conversation(view, TOY), 2)
         assert "The task:\nPress red.\n" in request
         assert "Your earlier notes, on steps 1 to 2:\nRed is warm.\n" in request
         assert "[step 3] You were shown:\nIt is 3.\nYou did:\ndo 3\n" in request
         assert "[step 4]" in request
         assert not any(text in request for text in ("[step 2]", "[step 5]", "SECRET"))
-        assert "earlier notes" not in asks_for_notes(Conversation(view_with_notes(4, {}), TOY), 2)
+        assert "earlier notes" not in notes_request(Conversation(view_with_notes(4, {}), TOY), 2)
 
     @given(st.integers(0, 9), st.integers(0, 3), st.sets(st.integers(0, 9)))
     def test_a_prompt_is_the_same_when_it_is_written_again_later(
@@ -263,13 +263,13 @@ class TestRoomByTheModel:
     def test_it_is_asked_for_once_the_prompt_is_too_long(self) -> None:
         conversation = Conversation(view_with_notes(3, {}), TOY)
         size = sum(len(m.content) for m in self_managed(conversation, NO_LIMIT, by_model=True))
-        assert not asks_for_room(conversation, size)
-        request = asks_for_room(conversation, size - 1)
+        assert not room_request(conversation, size)
+        request = room_request(conversation, size - 1)
         assert f"has {size} characters, more than the {size - 1} that fit" in request
         for text in ("[2] It is 2.\n\nYour answer:\na1\n", "[4] It is 4.", "<drop>2-4,6</drop>"):
             assert text in request
         view = replace(conversation.view, cues=(Cue("SECRET", "turn", "c"),))
-        assert "SECRET" not in asks_for_room(Conversation(view, TOY), 10)
+        assert "SECRET" not in room_request(Conversation(view, TOY), 10)
 
     def test_its_marks_are_read_and_those_of_answers_are_not(self) -> None:
         marks = '<drop>2</drop> and <note n="3">Blue was bright.</note>'
@@ -281,7 +281,7 @@ class TestRoomByTheModel:
             "[3] Your note: Blue was bright.\n[4] It is 4.",
             "[5] It is 5.",
         ]
-        assert "Your note: Blue was bright." in asks_for_room(conversation, 10)
+        assert "Your note: Blue was bright." in room_request(conversation, 10)
 
     def test_a_mark_cannot_name_what_has_not_been_shown(self) -> None:
         now = Conversation(view_with_notes(2, {}), TOY, memory="<drop>1-9</drop>")

@@ -35,8 +35,8 @@ def test_counts_are_those_of_the_real_model(config: Any, tmp_path: Path) -> None
     model = AutoModelForCausalLM.from_config(config)
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     assert shape.n_parameters == sum(matrix.numel() for matrix in matrices)
-    assert shape.n_active <= shape.n_parameters
-    assert (shape.n_active < shape.n_parameters) is (shape.experts > 1)
+    assert shape.n_active_parameters <= shape.n_parameters
+    assert (shape.n_active_parameters < shape.n_parameters) is (shape.experts > 1)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_counts_are_those_of_the_real_model(config: Any, tmp_path: Path) -> None
 def test_known_models_have_their_published_size(name: str, total: float, active: float) -> None:
     shape = KNOWN[name]
     assert shape.n_parameters == pytest.approx(total, rel=0.01)
-    assert shape.n_active == pytest.approx(active, rel=0.01)
+    assert shape.n_active_parameters == pytest.approx(active, rel=0.01)
     assert shape_of(name) is shape
 
 
@@ -65,7 +65,7 @@ def test_adapters_are_counted_as_they_are_made(config: Any, tmp_path: Path) -> N
     bare = Loaded(AutoModelForCausalLM.from_config(config), None, None)
     model = add_adapter(bare, rank=4, alpha=4, seed=0).model
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    assert shape.lora_parameters(4) == trained
+    assert shape.n_lora_parameters(4) == trained
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from coevo_gym.agents.lm import packing
-from coevo_gym.agents.lm.causal_lm import check_model, head_of
+from coevo_gym.agents.lm.causal_lm import check_packing, head_of
 from coevo_gym.agents.lm.packing import lay_out, pack, packed_hidden, sequence_attention
 from coevo_gym.agents.lm.prefix_cache import MIN_SHARED
 from coevo_gym.core.errors import ModelError
@@ -93,7 +93,7 @@ def test_a_packed_row_equals_the_sequences_one_by_one(name: str) -> None:
     packed = model.lm_head(packed_hidden(model, sequences()))
     alone = torch.cat([model(input_ids=torch.tensor([ids])).logits[0] for ids in sequences()])
     torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-4)
-    check_model(model)
+    check_packing(model)
 
 
 def test_a_row_equals_a_padded_batch() -> None:
@@ -221,9 +221,9 @@ def test_a_forward_pass_that_fails_leaves_the_model_as_it_was() -> None:
 
 def test_attention_of_another_kind_is_refused() -> None:
     with pytest.raises(ModelError, match=r"GptOssAttention.*s_aux"):
-        check_model(make(GptOssConfig, num_local_experts=2, num_experts_per_tok=1))
+        check_packing(make(GptOssConfig, num_local_experts=2, num_experts_per_tok=1))
     with pytest.raises(ModelError, match=r"Gemma2Attention.*softcap"):
-        check_model(make(Gemma2Config, final_logit_softcapping=None))
+        check_packing(make(Gemma2Config, final_logit_softcapping=None))
 
 
 def test_changed_logits_are_refused() -> None:
@@ -235,7 +235,7 @@ def test_a_recurrent_model_is_refused() -> None:
     torch.manual_seed(0)
     config = MambaConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, state_size=4)
     with pytest.raises(ModelError, match="MambaForCausalLM"):
-        check_model(AutoModelForCausalLM.from_config(config).eval())
+        check_packing(AutoModelForCausalLM.from_config(config).eval())
 
 
 # On a GPU.
@@ -277,7 +277,7 @@ def test_the_kernel_is_called_as_the_loop_would_be(
     loop, _ = sequence_attention(module, query, key, value, None, **settings)
     names = {"scale", "window_size"} | ({"enable_gqa"} if shares else set())
     monkeypatch.setattr(packing, "_VARLEN_SETTINGS", names)
-    monkeypatch.setattr(packing, "_has_kernel", lambda *_: True)
+    monkeypatch.setattr(packing, "_supports_varlen", lambda *_: True)
     monkeypatch.setattr(packing.varlen, "varlen_attn", kernel)
     fused, _ = sequence_attention(module, query, key, value, None, **settings)
     assert fused.shape == loop.shape == (1, 30, 4, 8)

@@ -17,8 +17,8 @@ from coevo_gym.agents.lm import padded  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import (  # noqa: E402
     PrefixCache,
-    can_be_cut_back,
-    shared_beginnings,
+    has_truncatable_cache,
+    shared_prefixes,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -125,7 +125,7 @@ def play(name: str, dtype: Any, script: Sequence[Call], max_bytes: int) -> list[
         for place, answer in zip(call.changes, plain, strict=True):
             histories[place] += answer.ids
         assert prefixes.n_bytes <= max_bytes
-    if not can_be_cut_back(network):
+    if not has_truncatable_cache(network):
         assert prefixes.reused == 0
         assert prefixes.n_bytes == 0
     return played
@@ -246,10 +246,10 @@ def test_what_was_used_last_stays() -> None:
 def test_what_prompts_share() -> None:
     root, left, right = tuple(range(20)), (1,) * 20, (2,) * 20
     prompts = [root + left + (3,), root + left + (4,), root + right, root + right]
-    assert list(shared_beginnings(prompts)) == [[root], [root + left, (root + right)[:-1]]]
-    assert list(shared_beginnings([root])) == []
-    assert list(shared_beginnings([(1, 2, 3), (1, 2, 4)])) == []  # too short to be worth it
-    assert list(shared_beginnings([])) == []
+    assert list(shared_prefixes(prompts)) == [[root], [root + left, (root + right)[:-1]]]
+    assert list(shared_prefixes([root])) == []
+    assert list(shared_prefixes([(1, 2, 3), (1, 2, 4)])) == []  # too short to be worth it
+    assert list(shared_prefixes([])) == []
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,7 +14,7 @@ from coevo_gym.agents.tiny.features import (  # noqa: E402
     N_DENSE,
     Encoder,
     WordWeights,
-    contexts,
+    find_contexts,
     parse,
     split_candidate,
 )
@@ -185,7 +185,7 @@ class TestFeatures:
         assert split_candidate("[]") == ("", "")
 
     def test_context_reaches_to_the_next_candidate(self) -> None:
-        pairs = contexts(["b1", "b2", "b3", "b4"], SHOP.observation)
+        pairs = find_contexts(["b1", "b2", "b3", "b4"], SHOP.observation)
         assert [parse(text).words for _, text in pairs] == [
             ("blue", "mug", "12.00"),
             ("red", "mug", "30.00"),
@@ -195,7 +195,9 @@ class TestFeatures:
         assert [position >= 0 for position, _ in pairs] == [True, True, True, False]
 
     def test_context_of_the_last_words_of_an_argument(self) -> None:
-        ((position, text),) = contexts(["to drawer 1"], "You see drawer 11 and drawer 1, closed.")
+        ((position, text),) = find_contexts(
+            ["to drawer 1"], "You see drawer 11 and drawer 1, closed."
+        )
         assert position > 0.5
         assert text == ", closed."
 

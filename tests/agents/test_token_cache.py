@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coevo_gym.agents.chat.format import TokenCache, _size
+from coevo_gym.agents.chat.format import TokenCache, _entry_bytes
 
 TEXTS = [letter * 1000 for letter in "abcdefghij"]
 
@@ -64,5 +64,5 @@ def test_threads_share_it() -> None:
     with ThreadPoolExecutor(8) as pool:
         encodings = pool.map(ids_of, TEXTS * 400)
         assert all(ids[0] == ord(t[0]) for ids, t in zip(encodings, TEXTS * 400, strict=True))
-    n_bytes = sum(_size(text, ids) for text, ids in ids_of._known.items())
+    n_bytes = sum(_entry_bytes(text, ids) for text, ids in ids_of._known.items())
     assert 0 < ids_of.n_bytes == n_bytes

@@ -131,7 +131,7 @@ def reading(notation: str, answer: str) -> list[Any]:
         body = {"choices": [{"message": json.loads(answer), "finish_reason": "tool_calls"}]}
         reply = read_reply(json.dumps(body).encode())
         assert reply is not None
-        answer = reply.called
+        answer = reply.text_with_calls
     items = read_calls(notation, answer, TOOLS.schemas)
     # An env reads what an agent has written.
     assert repr(read_hermes(hermes(items))) == repr(items)

@@ -288,7 +288,7 @@ def test_a_frozen_copy_in_bf16_samples_with_its_own_weights(folder: Path) -> Non
     tiny_policy = policy(folder, dtype="bfloat16")
     frozen = tiny_policy.frozen_copy()
     assert isinstance(frozen, TransformersPolicy)
-    assert frozen._sampler() is frozen.model, "it is in bf16 and needs no other copy"
+    assert frozen._sampling_model() is frozen.model, "it is in bf16 and needs no other copy"
     with frozen.drawing(0):
         before = frozen.generate(MIXED)
     with torch.no_grad():
@@ -494,7 +494,7 @@ def test_a_copy_in_half_precision(folder: Path) -> None:
     assert half.lm_head.weight is half.model.embed_tokens.weight
     with torch.no_grad():
         tiny_policy.parameters()[0].mul_(2.0)
-    causal_lm.renew(half, tiny_policy.model)
+    causal_lm.update_half_copy(half, tiny_policy.model)
     assert torch.equal(half.lm_head.weight, tiny_policy.parameters()[0].to(torch.bfloat16))
     asks = [Ask(tiny_policy.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
     sampled = sample_padded(
@@ -512,20 +512,22 @@ def test_it_samples_with_the_copy_where_fp32_weights_are_trained_in_half_precisi
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_policy = policy(folder, dtype="bfloat16")
-    assert tiny_policy._sampler() is tiny_policy.model
+    assert tiny_policy._sampling_model() is tiny_policy.model
     monkeypatch.setattr(TransformersPolicy, "device", SimpleNamespace(type="cuda"))
-    first = tiny_policy._sampler()
+    first = tiny_policy._sampling_model()
     assert first.dtype == torch.bfloat16
-    assert tiny_policy._sampler() is first
+    assert tiny_policy._sampling_model() is first
     with torch.no_grad():
         tiny_policy.parameters()[0].mul_(2.0)
     tiny_policy.version += 1
     assert torch.equal(
-        next(tiny_policy._sampler().parameters()), tiny_policy.parameters()[0].to(torch.bfloat16)
+        next(tiny_policy._sampling_model().parameters()),
+        tiny_policy.parameters()[0].to(torch.bfloat16),
     )
     tiny_policy.load_state_dict(policy(folder).state_dict())
     assert torch.equal(
-        next(tiny_policy._sampler().parameters()), tiny_policy.parameters()[0].to(torch.bfloat16)
+        next(tiny_policy._sampling_model().parameters()),
+        tiny_policy.parameters()[0].to(torch.bfloat16),
     )
 
 

@@ -21,7 +21,7 @@ from coevo_gym.agents.lm.vllm_engine import (  # noqa: E402
     LM_HEAD,
     VLLMConfig,
     VLLMEngine,
-    check_names,
+    check_shapes,
     checkpoint_shapes,
 )
 from coevo_gym.core.errors import ConfigError, ModelError  # noqa: E402
@@ -200,8 +200,8 @@ def test_a_cache_that_is_kept_is_an_error(
 
 
 def test_names_that_cover_the_checkpoint_pass() -> None:
-    check_names(GIVEN, SHAPES)
-    check_names(GIVEN, {**SHAPES, LM_HEAD: (7, 4)})
+    check_shapes(GIVEN, SHAPES)
+    check_shapes(GIVEN, {**SHAPES, LM_HEAD: (7, 4)})
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_names_that_cover_the_checkpoint_pass() -> None:
 )
 def test_names_that_do_not_are_told(shapes: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        check_names(shapes, SHAPES)
+        check_shapes(shapes, SHAPES)
 
 
 def test_many_names_are_cut_short() -> None:
     with pytest.raises(ModelError, match="unknown: x0, x1, x2 and 7 more"):
-        check_names({**GIVEN, **{f"x{i}": (1,) for i in range(10)}}, SHAPES)
+        check_shapes({**GIVEN, **{f"x{i}": (1,) for i in range(10)}}, SHAPES)
 
 
 def test_shapes_of_a_checkpoint_in_pieces(tmp_path: Path) -> None:

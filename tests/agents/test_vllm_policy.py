@@ -158,6 +158,6 @@ def test_the_folder_of_a_model_with_a_hub_id(
     (cached / "snapshots").mkdir()
     (cached / "snapshots" / ("0" * 40)).symlink_to(folder)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    path = vllm_policy._folder("org/tiny")
+    path = vllm_policy._model_folder("org/tiny")
     assert (path / "config.json").samefile(folder / "config.json")
-    assert vllm_policy._folder(str(folder)) == folder
+    assert vllm_policy._model_folder(str(folder)) == folder

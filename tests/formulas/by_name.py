@@ -57,7 +57,7 @@ from coevo_gym.trainers.advantages import (
     token_estimate,
     turn_estimate,
 )
-from coevo_gym.trainers.segments import Snapshot, merged
+from coevo_gym.trainers.segments import Snapshot, merge_snapshots
 from coevo_gym.trainers.similarity import group_states, likeness
 from tests.formulas.agentevolver import AGENTEVOLVER
 from tests.formulas.coevolve import energy_distance, self_similarity
@@ -212,11 +212,11 @@ def _value_loss(v: Inputs) -> Any:
 
 
 def _whitened(v: Inputs) -> Any:
-    from coevo_gym.trainers.ppo import whitened
+    from coevo_gym.trainers.ppo import whiten
 
     mask = _doubles(v["mask"]).bool()
     values = _doubles(v["A"]).masked_fill(~mask, 0.0)
-    values[mask] = whitened(values[mask])
+    values[mask] = whiten(values[mask])
     return values.tolist()
 
 
@@ -346,7 +346,7 @@ def _quota(v: Inputs) -> Any:
 
 def _merged(v: Inputs) -> Any:
     snapshots = (Snapshot(tuple(ids), tuple(sampled)) for ids, sampled in v["snapshots"])
-    return [list(map(list, snapshot)) for snapshot in merged(snapshots)]
+    return [list(map(list, snapshot)) for snapshot in merge_snapshots(snapshots)]
 
 
 def _allow(v: Inputs) -> Any:

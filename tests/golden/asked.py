@@ -26,7 +26,7 @@ import numpy as np
 
 import coevo_gym
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
-from coevo_gym.agents.chat.history import Conversation, asks_for_notes, asks_for_room
+from coevo_gym.agents.chat.history import Conversation, notes_request, room_request
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.benchmark import get_benchmark, operations_of
 from coevo_gym.core.evolution import Context, Exchange
@@ -441,7 +441,7 @@ def _of_the_policy(
 
     def remembers(view: View) -> tuple[Message, ...]:
         conversation = Conversation(view, prompt)
-        asked = (asks_for_notes(conversation, 1), asks_for_room(conversation, 100))
+        asked = (notes_request(conversation, 1), room_request(conversation, 100))
         return tuple(Message("user", text) for text in asked)
 
     notes, room = _show_messages(benchmark, plain, actions, remembers)[2]

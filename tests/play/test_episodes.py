@@ -57,7 +57,7 @@ def test_a_page_is_told_nothing_that_an_agent_may_not_know(
     env = ToyEnv()
     poison = Poison(env)
     monkeypatch.setattr(manager._env_pools, "take", lambda split: env)
-    poisoned = poison.task(TASK)
+    poisoned = poison.poison_task(TASK)
     monkeypatch.setattr(EpisodeManager, "_pick", lambda self, wanted: (poisoned, 0))
     states = [manager.begin()]
     states.append(manager.act(states[0]["id"], TASK.solution[0], 0))

@@ -65,7 +65,7 @@ def language_model(config: RunConfig, shape: Any, monkeypatch: pytest.MonkeyPatc
         return Loaded(model.eval(), None, None)
 
     monkeypatch.setattr(causal_lm, "load", load)
-    monkeypatch.setattr(causal_lm, "check_model", lambda _: None)
+    monkeypatch.setattr(causal_lm, "check_packing", lambda _: None)
     return LanguageModel(config.policy.model)
 
 

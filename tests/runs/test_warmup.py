@@ -69,13 +69,13 @@ class AfterEpochs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         self.left = most
-        epoch = Imitator.epoch
+        epoch = Imitator.run_epoch
 
         def count_and_run(imitator: Imitator, *arguments: Any) -> None:
             epoch(imitator, *arguments)
             self.left -= 1
 
-        monkeypatch.setattr(Imitator, "epoch", count_and_run)
+        monkeypatch.setattr(Imitator, "run_epoch", count_and_run)
 
     def __call__(self) -> bool:
         return self.left <= 0
@@ -181,7 +181,7 @@ def test_a_killed_one_goes_on_from_its_last_epoch(
     straight: RunFolder, sets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs of the tiny policy are over at once, and none of them is saved."""
-    folder, epoch, begun = RunFolder(tmp_path / "run"), Imitator.epoch, list[int]()
+    folder, epoch, begun = RunFolder(tmp_path / "run"), Imitator.run_epoch, list[int]()
 
     def dies(self: Imitator, *arguments: Any) -> None:
         begun.append(len(self.losses))
@@ -189,7 +189,7 @@ def test_a_killed_one_goes_on_from_its_last_epoch(
             raise KeyboardInterrupt
         epoch(self, *arguments)
 
-    monkeypatch.setattr(Imitator, "epoch", dies)
+    monkeypatch.setattr(Imitator, "run_epoch", dies)
     with pytest.raises(KeyboardInterrupt):
         begin(folder, sets)
     go_on(folder)

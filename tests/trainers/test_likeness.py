@@ -10,8 +10,8 @@ from coevo_gym.trainers.similarity import (
     MAX_CHARACTERS,
     Measure,
     Merge,
-    _alike,
     _Leader,
+    _similarity,
     group_states,
     likeness,
 )
@@ -110,6 +110,6 @@ def test_the_quick_look_refuses_nothing_that_is_alike(
 def test_difflib_is_asked_for_the_leader_first() -> None:
     first, second = (_Leader(text, text) for text in ("tide", "diet"))
     assert SequenceMatcher(None, "tide", "diet", autojunk=False).ratio() == 0.25
-    assert _alike(first.units, second.units, "difflib") == 0.25
+    assert _similarity(first.units, second.units, "difflib") == 0.25
     assert not first.matches(second, 0.3, "difflib")
     assert second.matches(first, 0.3, "difflib")

@@ -28,7 +28,7 @@ from coevo_gym.trainers.ppo import (  # noqa: E402
     PPO,
     explained_variance,
     value_loss,
-    whitened,
+    whiten,
 )
 from coevo_gym.trainers.settings import ImitationConfig, PPOConfig  # noqa: E402
 from coevo_gym.trainers.sft import imitate  # noqa: E402
@@ -115,8 +115,8 @@ class TestNumbers:
         assert explained_variance([], []) == 0.0
 
     def test_a_single_advantage_is_not_whitened_away(self) -> None:
-        assert whitened(torch.tensor([2.0])).tolist() == [2.0]
-        assert whitened(torch.tensor([3.0, 3.0])).tolist() == [0.0, 0.0]
+        assert whiten(torch.tensor([2.0])).tolist() == [2.0]
+        assert whiten(torch.tensor([3.0, 3.0])).tolist() == [0.0, 0.0]
 
     def test_value_loss_in_parts_adds_up(self) -> None:
         numbers = [torch.randn(3, 4, generator=torch.Generator().manual_seed(n)) for n in range(3)]

@@ -308,7 +308,7 @@ class TestImitator:
             policy = self.policy()
             imitator = Imitator(policy, demonstrations, config, seed=3)
             for _ in range(stopped):
-                imitator.epoch()
+                imitator.run_epoch()
             state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
             Checkpoints(tmp_path).save(stopped, state)
             saved = Checkpoints(tmp_path).at(stopped).state
@@ -318,7 +318,7 @@ class TestImitator:
                 saved["imitator"]
             )
             while not again.over:
-                again.epoch()
+                again.run_epoch()
             assert again.finish() == expected
             for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
                 assert torch.equal(one, other)
@@ -332,7 +332,7 @@ class TestImitator:
         steps: list[ImitationStep] = []
         whole = Imitator(straight, demonstrations, config, seed=3)
         while not whole.over:
-            whole.epoch(steps.append)
+            whole.run_epoch(steps.append)
         expected = whole.finish()
         assert whole.steps_per_epoch > 2
         for most in range(0, len(steps), every):
@@ -343,7 +343,7 @@ class TestImitator:
                 return len(retold) == most
 
             while imitator.steps < most or not stop():
-                imitator.epoch(retold.append, stop)
+                imitator.run_epoch(retold.append, stop)
             assert (imitator.steps, len(imitator.losses)) == (
                 most,
                 most // imitator.steps_per_epoch,
@@ -357,7 +357,7 @@ class TestImitator:
                 saved["imitator"]
             )
             while not again.over:
-                again.epoch(retold.append)
+                again.run_epoch(retold.append)
             assert again.finish() == expected
             assert retold == steps
             for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
@@ -366,7 +366,7 @@ class TestImitator:
     def test_a_state_of_other_demonstrations_is_refused(self, envs: EnvPool) -> None:
         policy, config = Bigrams(), ImitationConfig(max_epochs=2)
         imitator = Imitator(policy, token_demonstrations(envs, 4), config)
-        imitator.epoch()
+        imitator.run_epoch()
         other = Imitator(policy, token_demonstrations(envs, 5), config)
         with pytest.raises(ValueError, match="different demonstrations or a different seed"):
             other.load_state_dict(imitator.state_dict())
@@ -380,9 +380,9 @@ class TestImitator:
         policy, demonstrations = Once(), token_demonstrations(envs, 4)
         config = ImitationConfig(batch_decisions=1, max_epochs=2)
         first = Imitator(policy, demonstrations, config)
-        first.epoch()
+        first.run_epoch()
         second = Imitator(policy, demonstrations, config).load_state_dict(first.state_dict())
-        second.epoch()
+        second.run_epoch()
         assert second.finish().nonfinite_steps == 1
 
     def test_steps_are_told(self, envs: EnvPool) -> None:
@@ -392,7 +392,7 @@ class TestImitator:
             token_demonstrations(envs, 5),
             ImitationConfig(batch_decisions=2, holdout=0),
         )
-        imitator.epoch(steps.append)
+        imitator.run_epoch(steps.append)
         assert [at.step for at in steps] == [1, 2, 3]
         assert imitator.steps_per_epoch == 3
         assert 0 < steps[0].tokens < steps[1].tokens < steps[2].tokens

@@ -87,17 +87,17 @@ def test_goes_on_after_any_epoch(tmp_path: Path, envs: EnvPool) -> None:
         policy = new_policy()
         imitator = Imitator(policy, demonstrations, config, seed=1)
         for _ in range(stopped):
-            imitator.epoch()
+            imitator.run_epoch()
         if stopped % 2:  # also within an epoch
             asked = iter([False, True])
-            imitator.epoch(stop=lambda asked=asked: next(asked))  # type: ignore[misc]
+            imitator.run_epoch(stop=lambda asked=asked: next(asked))  # type: ignore[misc]
             assert imitator.steps == stopped * imitator.steps_per_epoch + 1
         states = policy.state_dict(), imitator.state_dict()
         policy = new_policy()
         policy.load_state_dict(states[0])
         again = Imitator(policy, demonstrations, config, seed=1).load_state_dict(states[1])
         while not again.over:
-            again.epoch()
+            again.run_epoch()
         assert again.finish() == expected
         for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
             assert one.equal(other)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, View
 from coevo_gym.trainers.segments import segments
-from coevo_gym.trainers.token_advantages import teaches, token_advantages
+from coevo_gym.trainers.token_advantages import has_learning_signal, token_advantages
 from tests.trainers.episodes import trajectory
 from tests.trainers.test_segments import episodes
 
@@ -20,8 +20,8 @@ def test_one_for_all_one_a_step_or_one_a_token() -> None:
     assert token_advantages(episode, 0.5) == [[0.5, 0.5], [0.5]]
     assert token_advantages(episode, [1.0, 2.0, 3.0]) == [[1.0, 1.0], [3.0]]
     assert token_advantages(episode, [[1.0, -1.0], 2.0, [3.0]]) == [[1.0, -1.0], [3.0]]
-    assert teaches([0.0, [0.0, [0.0, 0.1]]])
-    assert not teaches([0.0, [0.0, [0.0, 0.0]]])
+    assert has_learning_signal([0.0, [0.0, [0.0, 0.1]]])
+    assert not has_learning_signal([0.0, [0.0, [0.0, 0.0]]])
 
 
 def test_choices_count_one_each() -> None:

@@ -25,7 +25,7 @@ from coevo_gym.trainers.ppo import PPO  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
 from coevo_gym.trainers.settings import PPOConfig  # noqa: E402
 from coevo_gym.trainers.update.batch import flatten  # noqa: E402
-from coevo_gym.trainers.update.importance import of_older_weights, truncated_weights  # noqa: E402
+from coevo_gym.trainers.update.importance import stale_mask, truncated_weights  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     FakeLanguageModel,
     conversation,
@@ -178,8 +178,8 @@ def test_what_no_decision_tells_its_episode_does() -> None:
     untold = dataclasses.replace(decision, policy_version=UNKNOWN_VERSION)
     batch = flatten([begun(trajectory([decision, untold]), 2)], [1.0])
     assert batch.versions.tolist() == [3, 2]
-    assert of_older_weights(batch._replace(off_policy=True), 3).tolist() == [False, True]
-    assert of_older_weights(batch, 3).tolist() == [False, False]
+    assert stale_mask(batch._replace(off_policy=True), 3).tolist() == [False, True]
+    assert stale_mask(batch, 3).tolist() == [False, False]
 
 
 class TestPPO:

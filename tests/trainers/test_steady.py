@@ -15,7 +15,7 @@ from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
 from coevo_gym.trainers.protocols import LoopConfig, LoopState  # noqa: E402
 from coevo_gym.trainers.settings import PPOConfig, UpdateConfig  # noqa: E402
-from coevo_gym.trainers.update.optimizer import AveragedWeights, decayed  # noqa: E402
+from coevo_gym.trainers.update.optimizer import AveragedWeights, decay_factor  # noqa: E402
 from tests.trainers.test_learner import SMALL, collect, weights  # noqa: E402
 
 
@@ -38,15 +38,15 @@ def test_what_is_left_of_the_learning_rate(
     how: Any, floor: float, spent: float, left: float
 ) -> None:
     config = UpdateConfig(lr_decay=how, lr_floor=floor)
-    assert decayed(config, spent) == pytest.approx(left, abs=1e-12)
+    assert decay_factor(config, spent) == pytest.approx(left, abs=1e-12)
 
 
 def test_the_budget_that_is_spent_is_that_of_the_nearer_limit() -> None:
     state = LoopState(step=3, env_steps=500)
-    assert LoopConfig(max_steps=10).spent(state) == 0.3
-    assert LoopConfig(max_env_steps=1000).spent(state) == 0.5
-    assert LoopConfig(max_steps=4, max_env_steps=1000).spent(state) == 0.75
-    assert LoopConfig(max_env_steps=100).spent(state) == 1.0
+    assert LoopConfig(max_steps=10).spent_share(state) == 0.3
+    assert LoopConfig(max_env_steps=1000).spent_share(state) == 0.5
+    assert LoopConfig(max_steps=4, max_env_steps=1000).spent_share(state) == 0.75
+    assert LoopConfig(max_env_steps=100).spent_share(state) == 1.0
 
 
 @pytest.mark.parametrize("kind", [GRPO, PPO])
@@ -80,12 +80,12 @@ def test_the_average_by_its_formula() -> None:
     average.update()  # 0.75 * [1, -2] + 0.25 * [3, 2]
     policy.weight.data = torch.tensor([5.0, 0.0])
     average.update()
-    with average.in_place():
+    with average.use_in_policy():
         torch.testing.assert_close(policy.weight.detach(), torch.tensor([2.375, -0.75]))
         assert policy.version not in (-1, 5), "who holds a copy of the weights renews it"
     torch.testing.assert_close(policy.weight.detach(), torch.tensor([5.0, 0.0]))
     assert policy.version == 5
-    with pytest.raises(RuntimeError, match="in the scope"), average.in_place():
+    with pytest.raises(RuntimeError, match="in the scope"), average.use_in_policy():
         raise RuntimeError("in the scope")
     torch.testing.assert_close(policy.weight.detach(), torch.tensor([5.0, 0.0]))
 
@@ -101,7 +101,7 @@ def test_averaging_changes_nothing_of_the_training(kind: Any, envs: EnvPool) -> 
         for _ in range(2):
             learner.update(collect(policy, envs, groups=2, size=4, seed=0))
             if learner.average:
-                with learner.average.in_place():
+                with learner.average.use_in_policy():
                     pass
         ends.append(weights(policy))
     assert torch.equal(*ends)
@@ -121,7 +121,7 @@ def test_a_learner_that_stopped_goes_on_with_its_average(kind: Any, envs: EnvPoo
         one.spent = 0.4
         one.update(collect(of, envs, groups=2, size=4, seed=0))
     assert torch.equal(weights(policy), weights(again))
-    with learner.average.in_place(), resumed.average.in_place():
+    with learner.average.use_in_policy(), resumed.average.use_in_policy():
         assert torch.equal(weights(policy), weights(again))
         averaged = weights(policy)
     assert not torch.equal(averaged, weights(policy)), "nothing was learned"

@@ -16,7 +16,7 @@ from coevo_gym.core.errors import TrainingDiverged  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group, TokenDecision, Trajectory  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig, k3  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
-from coevo_gym.trainers.update.batch import parts  # noqa: E402
+from coevo_gym.trainers.update.batch import split_rows  # noqa: E402
 from coevo_gym.trainers.update.loss import LossInputs  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     VOCABULARY,
@@ -661,9 +661,9 @@ def test_saved_and_loaded_learner_goes_on_as_before() -> None:
 
 def test_pieces_hold_at_most_so_many_tokens_or_one_sample() -> None:
     tokens = np.array([3, 3, 9, 1, 2, 4])
-    pieces = parts(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
+    pieces = split_rows(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
     assert [part.tolist() for part in pieces] == [[0, 1], [2], [3, 4], [5]]
-    assert [part.tolist() for part in parts(np.array([2, 5]), tokens, 6)] == [[2], [5]]
+    assert [part.tolist() for part in split_rows(np.array([2, 5]), tokens, 6)] == [[2], [5]]
 
 
 class TestIdleSamples:
@@ -684,7 +684,7 @@ class TestIdleSamples:
         learner = GRPO(model, GRPOConfig(**(usual | settings)), seed=4)
         if reads_all:
             none = lambda batch: torch.zeros(len(batch.samples), dtype=torch.bool)  # noqa: E731
-            monkeypatch.setattr(learner, "_idle", none)
+            monkeypatch.setattr(learner, "_idle_mask", none)
         seen = gradients_of(learner, model)
         for _ in range(3):
             learner.update(self.groups())

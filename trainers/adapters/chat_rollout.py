@@ -71,7 +71,7 @@ class ChatRollout:
     ) -> None:
         self._style = style
         self._env_id, self._arguments = env_id, dict(arguments or {})
-        self._sampler = EvolvingTaskSampler(self._make(Split.TRAIN), session=session)
+        self._sampler = EvolvingTaskSampler(self._make_env(Split.TRAIN), session=session)
         self._held_out: dict[Split, gym.Env[Any, Any]] = {}
         self._live: gym.Env[Any, Any] = self._sampler
         self._prompt = prompt or load_prompt(self._bare.benchmark)
@@ -116,10 +116,10 @@ class ChatRollout:
             ) from self._faults[-1]
         self._live, self._task = self._env_of(parse_split(split)), None
         if self._live is self._sampler:
-            return self._begin({"slot": slot, "policy_version": policy_version})
-        return self._begin({"task_id": task} if task else {})
+            return self._reset_env({"slot": slot, "policy_version": policy_version})
+        return self._reset_env({"task_id": task} if task else {})
 
-    def again(self) -> tuple[Message, ...]:
+    def restart(self) -> tuple[Message, ...]:
         """Start another episode on the same task.
 
         The session does not record this episode.
@@ -131,12 +131,12 @@ class ChatRollout:
             raise EnvBackendError(f"No episode of {self._env_id} could be started.") from (
                 self._faults[-1] if self._faults else None
             )
-        return self._begin({"task": self._task})
+        return self._reset_env({"task": self._task})
 
     def recover(self) -> str:
         """Restore the episode after a fault, by replaying its answers.
 
-        The episode is started :meth:`again`, and all previous answers are replayed.
+        The episode is restarted (:meth:`restart`), and all previous answers are replayed.
 
         Returns:
             The user message after the last answer.
@@ -145,7 +145,7 @@ class ChatRollout:
             EnvBackendError: if the engine fails again.
         """
         answers, page = list(self._said), ""
-        self.again()
+        self.restart()
         for text in answers:
             if not self.over:
                 page = self.answer(text)
@@ -172,7 +172,7 @@ class ChatRollout:
         try:
             observation, reward, terminated, truncated, _ = self._live.step(action)
         except Exception as error:
-            self._lose(error)
+            self._mark_lost(error)
             if not isinstance(error, EnvBackendError):
                 raise
             return ""
@@ -194,7 +194,7 @@ class ChatRollout:
                 (self._sampler if self._live is self._sampler else self._bare).cut(reason)
                 self.over = True
             except EnvBackendError as error:
-                self._lose(error)
+                self._mark_lost(error)
         return None if self.lost else float(self.info["success"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -216,18 +216,18 @@ class ChatRollout:
     def _bare(self) -> TaskEnv:
         return cast(TaskEnv, self._live.unwrapped)
 
-    def _begin(self, options: dict[str, Any]) -> tuple[Message, ...]:
+    def _reset_env(self, options: dict[str, Any]) -> tuple[Message, ...]:
         self._sampler.abandon()
         self.over, self.lost, self.reward = False, False, 0.0
         self.opening, self._said = (), []
         try:
             self._live.reset(options=options)
         except EnvBackendError as error:
-            self._lose(error)
+            self._mark_lost(error)
             return ()
         self._task = self._bare.task
         conversation = Conversation(self._bare.view, self._prompt, style=self._style)
-        self.opening = (*conversation.system(), conversation.user(0, conversation.asked(0)))
+        self.opening = (*conversation.system(), conversation.user(0, conversation.user_text(0)))
         return self.opening
 
     def _env_of(self, split: Split) -> gym.Env[Any, Any]:
@@ -235,13 +235,13 @@ class ChatRollout:
         if split is Split.TRAIN:
             return self._sampler
         if split not in self._held_out:
-            self._held_out[split] = self._make(split)
+            self._held_out[split] = self._make_env(split)
         return self._held_out[split]
 
-    def _make(self, split: Split) -> gym.Env[Any, Any]:
+    def _make_env(self, split: Split) -> gym.Env[Any, Any]:
         return gym.make(self._env_id, split=str(split), disable_env_checker=True, **self._arguments)
 
-    def _lose(self, error: Exception) -> None:
+    def _mark_lost(self, error: Exception) -> None:
         """Mark the episode as lost and return its ticket to the session."""
         self._sampler.abandon()
         self.over = self.lost = True
@@ -249,6 +249,6 @@ class ChatRollout:
         logger.warning("rollout lost env=%s: %s: %s", self._env_id, type(error).__name__, error)
 
 
-def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+def message_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
     """Convert messages to the dicts that chat templates expect."""
     return [{"role": message.role, "content": message.content} for message in messages]

@@ -48,7 +48,7 @@ class _Manager(BaseManager):
 
 def serve(owner: Owner) -> Address:
     """Serve an owner from a thread of this process, and return the address."""
-    manager = _manager(None)
+    manager = _make_manager(None)
     manager.register("owner", lambda: owner, exposed=("read", "call", "current_version"))
     server = manager.get_server()
     Thread(target=server.serve_forever, name="coevo-owner", daemon=True).start()
@@ -57,14 +57,14 @@ def serve(owner: Owner) -> Address:
 
 def connect(address: Address) -> tuple[TaskSession, Callable[[], int]]:
     """Return the session of the owner at an address, and a function for its policy version."""
-    manager = _manager(address)
+    manager = _make_manager(address)
     manager.register("owner", exposed=("read", "call", "current_version"))
     manager.connect()
     owner = cast(Any, manager).owner()
     return OwnedSession(owner), owner.current_version
 
 
-def _manager(address: Address | None) -> _Manager:
+def _make_manager(address: Address | None) -> _Manager:
     kind = type("_Manager", (_Manager,), {})  # with a registry of its own
     manager: _Manager = kind(address=address, authkey=bytes(current_process().authkey))
     return manager

@@ -131,17 +131,17 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
     def on_init(self, runner: Any) -> None:
         """Load the curriculum saved with the checkpoint that Sample Factory is about to load."""
         checkpoints = self._checkpoints()
-        if checkpoints and (file := _beside(checkpoints[-1])).is_file():
+        if checkpoints and (file := _curriculum_file(checkpoints[-1])).is_file():
             self.tickets.load(json.loads(file.read_text()))
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
         """Save the curriculum whenever there is a new checkpoint."""
-        self.keep()
+        self.save_curriculum()
 
-    def keep(self) -> None:
+    def save_curriculum(self) -> None:
         """Save the curriculum next to the newest checkpoint and delete outdated states."""
         checkpoints = self._checkpoints()
-        if not checkpoints or _beside(checkpoints[-1]).is_file():
+        if not checkpoints or _curriculum_file(checkpoints[-1]).is_file():
             return
         try:
             state = self.tickets.save()
@@ -149,11 +149,13 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
         except RemoteError as error:  # raising here would leave Sample Factory's workers running
             print(f"Could not save the curriculum: {error}", file=sys.stderr)
             return
-        target = _beside(checkpoints[-1])
+        target = _curriculum_file(checkpoints[-1])
         unfinished = target.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(state))
         os.replace(unfinished, target)
-        for old in set(self.folder.glob("curriculum_*.json")) - set(map(_beside, checkpoints)):
+        for old in set(self.folder.glob("curriculum_*.json")) - set(
+            map(_curriculum_file, checkpoints)
+        ):
             old.unlink()
         print(json.dumps({"curriculum": metrics}), flush=True)
 
@@ -161,11 +163,11 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
         return sorted(self.folder.glob("checkpoint_*.pth"))
 
 
-def _beside(checkpoint: Path) -> Path:
+def _curriculum_file(checkpoint: Path) -> Path:
     return checkpoint.with_name(checkpoint.stem.replace("checkpoint", "curriculum") + ".json")
 
 
-def _now(evaluation: bool) -> list[str]:
+def _run_options(evaluation: bool) -> list[str]:
     """Return this run's options, which override the options stored with a checkpoint."""
     server = os.environ.get("COEVO_SERVER", "http://127.0.0.1:8765")
     return [f"--coevo_server={server}", *(["--coevo_split=val"] if evaluation else [])]
@@ -174,7 +176,7 @@ def _now(evaluation: bool) -> list[str]:
 def main(argv: list[str]) -> int:
     """Train or evaluate; return Sample Factory's status code (0 on success)."""
     evaluation = argv[:1] == ["evaluate"]
-    options = [*_ALWAYS, *_now(evaluation), *argv[evaluation:]]
+    options = [*_ALWAYS, *_run_options(evaluation), *argv[evaluation:]]
     if not evaluation:
         options.append("--coevo_split=train")
     register_env("coevo", make_env)
@@ -198,7 +200,7 @@ def main(argv: list[str]) -> int:
     status = runner.init()
     if status == ExperimentStatus.SUCCESS:
         status = runner.run()
-        keeper.keep()  # the last checkpoint is written after everything has stopped
+        keeper.save_curriculum()  # the last checkpoint is written after everything has stopped
     return int(status)
 
 

@@ -161,7 +161,7 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
     stale = ""
     if _pins_differ(trainer):
         stale = f"its packages do not match this version: {advice} again"
-    elif any(_differs(site / f"{name}.py", file) for name, file in trainer.modules.items()):
+    elif any(_is_outdated(site / f"{name}.py", file) for name, file in trainer.modules.items()):
         stale = f"its copy of coevo_gym modules is outdated: {advice} again"
     elif other := _other_checkout(trainer, site):
         stale = f"it uses the coevo_gym of {other}: {advice} again to use this checkout"
@@ -271,7 +271,7 @@ def _pins_differ(trainer: Trainer) -> bool:
     return (folder_of(trainer) / _DONE).read_bytes() != trainer.pins.read_bytes()
 
 
-def _differs(copy: Path, file: str) -> bool:
+def _is_outdated(copy: Path, file: str) -> bool:
     return not copy.is_file() or copy.read_bytes() != (_PACKAGE / file).read_bytes()
 
 

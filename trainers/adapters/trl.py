@@ -38,13 +38,13 @@ from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, resolve_session
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 from coevo_gym.trainers.adapters.owner import Address, Owner, connect, serve
 from coevo_gym.trainers.adapters.typed_tools import ANSWER, functions_in, methods_of
 
-with explaining("TRL's trainer needs TRL.", "trl"):
+with explain_missing("TRL's trainer needs TRL.", "trl"):
     from transformers import TrainerCallback
 
 BY_ANSWER = (
@@ -105,7 +105,7 @@ class TRLPlug:
         self._env_id = env_id if isinstance(env_id, str) else env_id.env_id
         with closing(gym.make(self._env_id, **(arguments or {}))) as env:
             bare = require_train_env(env.unwrapped)
-            self._kind = environment_of(get_benchmark(bare.benchmark))
+            self._kind = environment_class(get_benchmark(bare.benchmark))
             self.session = resolve_session(
                 bare,
                 session,
@@ -121,7 +121,7 @@ class TRLPlug:
         self._owned: Callable[[], int] | None = None
         self._address: Address | None = None
         self._prompt, self._arguments = prompt, arguments
-        self._probe = self._rollout()
+        self._probe = self._make_rollout()
 
     @property
     def version(self) -> int:
@@ -146,13 +146,13 @@ class TRLPlug:
     def environment(self) -> RolloutEnvironment:
         """Create an environment. Pass this method as ``environment_factory``."""
         self.n_environments += 1
-        return self._kind(self._rollout(), lambda: self.version)
+        return self._kind(self._make_rollout(), lambda: self.version)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A trainer may sample in another process, whose environments use this session.
         self.n_environments += 1
         self._address = self._address or serve(Owner(self.session, lambda: self.version))
-        return _elsewhere, (self._source, self._address, self._prompt, self._arguments)
+        return _connect_plug, (self._source, self._address, self._prompt, self._arguments)
 
     def callback(self) -> Callback:
         """Create a callback that saves the curriculum in checkpoints and restores it from them."""
@@ -173,7 +173,7 @@ class TRLPlug:
         tasks = self._probe.tasks(side)
         return [{**empty, "slot": "", "task": task.id} for task in islice(cycle(tasks), n)]
 
-    def _rollout(self) -> ChatRollout:
+    def _make_rollout(self) -> ChatRollout:
         return ChatRollout(
             self._env_id,
             self.session,
@@ -183,7 +183,7 @@ class TRLPlug:
         )
 
 
-def _elsewhere(
+def _connect_plug(
     env_id: str | Benchmark,
     address: Address,
     prompt: PromptTemplate | None,
@@ -249,7 +249,7 @@ class RolloutEnvironment:
         """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
         return self._rollout.end()
 
-    def _answer(self, answer: str) -> str:
+    def _send_answer(self, answer: str) -> str:
         if self._rollout.over:
             return OVER
         # A fault must not reach the trainer: it would report the fault to the model and score
@@ -272,10 +272,10 @@ class Environment(RolloutEnvironment):
         Returns:
             The next observation.
         """
-        return self._answer(str(action))
+        return self._send_answer(str(action))
 
 
-def environment_of(benchmark: Benchmark) -> type[RolloutEnvironment]:
+def environment_class(benchmark: Benchmark) -> type[RolloutEnvironment]:
     """Return the class of a benchmark's environments, with its tools as typed methods.
 
     Raises:
@@ -290,8 +290,8 @@ def environment_of(benchmark: Benchmark) -> type[RolloutEnvironment]:
 
     def run(self: RolloutEnvironment, name: str, arguments: Mapping[str, Any]) -> str:
         if name == ANSWER["name"]:
-            return self._answer(str(arguments.get("text", "")))
-        return self._answer(write(Call(name, arguments)))
+            return self._send_answer(str(arguments.get("text", "")))
+        return self._send_answer(write(Call(name, arguments)))
 
     methods = methods_of(tools, run, ("reset", "get_reward"))
     by_tool = BY_ANSWER if ANSWER in tools else ""
@@ -332,7 +332,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
                 "has not been run with more."
             )
         if state.global_step and not self._loaded:
-            self.load(_checkpoint(args, state))
+            self.load(_checkpoint_folder(args, state))
         self._plug.version = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -342,7 +342,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save the curriculum with the checkpoint."""
         if state.is_world_process_zero:
-            save_session(self._plug.session, _checkpoint(args, state))
+            save_session(self._plug.session, _checkpoint_folder(args, state))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
@@ -354,5 +354,5 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             logs |= numbers
 
 
-def _checkpoint(args: Any, state: Any) -> Path:
+def _checkpoint_folder(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}"

@@ -71,7 +71,7 @@ def _method(
 
     required, definitions = schema.get("required", ()), schema.get("$defs", {})
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
-    lines = [_line(tool.get("description", "")) or name]
+    lines = [_to_one_line(tool.get("description", "")) or name]
     for key, value in schema.get("properties", {}).items():
         default = inspect.Parameter.empty if key in required else value.get("default")
         parameters.append(
@@ -83,7 +83,7 @@ def _method(
             )
         )
         lines += ["Args:"] if len(lines) == 1 else []
-        lines.append(f"    {key}: {_line(value.get('description', '')) or key}")
+        lines.append(f"    {key}: {_to_one_line(value.get('description', '')) or key}")
     lines += ["Returns:", "    The result."]
     method.__name__ = method.__qualname__ = name
     method.__doc__ = "\n".join([lines[0], "", *lines[1:]])
@@ -116,7 +116,7 @@ def annotation_of(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> 
     return _PLAIN.get(kind, Any) if isinstance(kind, str) else Any
 
 
-def _line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     """Return a text as one line that contains no heading of a docstring's section."""
     line = " ".join(text.split())
     for word in ("Args:", "Returns:", "Raises:"):

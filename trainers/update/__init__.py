@@ -1,6 +1,6 @@
 """Weight updates: batches, losses and optimisers (requires PyTorch)."""
 
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 
-with explaining("Training needs PyTorch.", "train"):
+with explain_missing("Training needs PyTorch.", "train"):
     import torch  # noqa: F401

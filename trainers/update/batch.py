@@ -26,7 +26,7 @@ from coevo_gym.core.trajectory import (
 )
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
-from coevo_gym.trainers.token_advantages import spread, teaches
+from coevo_gym.trainers.token_advantages import assign_advantages, has_learning_signal
 
 ValueT = TypeVar("ValueT")
 _ROUNDING = 1e-3
@@ -76,7 +76,7 @@ def batch_of(
     """
     usable = [group for group in groups if group.comparable]
     values = judge(usable) if advantages is None else advantages
-    values = of_usable(groups, values)
+    values = select_usable(groups, values)
     for group, row in zip(usable, values, strict=True):
         if len(row) != len(group.trajectories):
             raise ValueError(
@@ -91,7 +91,7 @@ def batch_of(
     if clip_high is None and isinstance(config, GRPOConfig):
         clip_high = upper_clips(usable, config)
     if clip_high is not None:
-        own_clips = of_usable(groups, clip_high)
+        own_clips = select_usable(groups, clip_high)
         clips = list(compress(chain.from_iterable(own_clips), learned))
     judged = list(compress(chain.from_iterable(values), learned))
     batch = flatten(list(compress(trajectories, learned)), judged, clip_high=clips)
@@ -107,12 +107,15 @@ def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]
     if cued is None:
         return None
     return [
-        [cued if _stripped(trajectory) else config.clip_high for trajectory in group.trajectories]
+        [
+            cued if _has_stripped_cues(trajectory) else config.clip_high
+            for trajectory in group.trajectories
+        ]
         for group in groups
     ]
 
 
-def _stripped(trajectory: Trajectory) -> bool:
+def _has_stripped_cues(trajectory: Trajectory) -> bool:
     decisions = (step.decision for step in trajectory.steps)
     return any(isinstance(d, TokenDecision) and d.trained_prompt_ids is not None for d in decisions)
 
@@ -135,7 +138,7 @@ def flatten(
     n_decisions = 0
     upper = [0.0] * len(trajectories) if clip_high is None else clip_high
     for trajectory, value, clip in zip(trajectories, advantages, upper, strict=True):
-        mine = spread(trajectory, value)
+        mine = assign_advantages(trajectory, value)
         clips += [clip] * len(mine.samples)
         samples += mine.samples
         own_versions = (sample.policy_version for sample in mine.samples)
@@ -177,7 +180,7 @@ def _check_logprobs(recorded: Sequence[float]) -> None:
         )
 
 
-def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
+def loss_weights(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
     """Return a loss weight for each of the D samples, and the divisor for the weighted sum."""
     weight, total = torch.ones(len(batch.samples)), float(batch.lengths.sum())
     if config.loss_mean == "trajectory":
@@ -201,7 +204,9 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
     return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
 
 
-def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
+def split_rows(
+    rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int
+) -> list[NDArray[np.int64]]:
     """Split ``rows`` into chunks of up to ``most`` tokens. A longer row becomes its own chunk."""
     cuts, inside = [], 0
     for place, row in enumerate(rows):
@@ -231,7 +236,7 @@ def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
         )
 
 
-def check_recorded(batch: Batch, advice: str) -> None:
+def check_recorded_logprobs(batch: Batch, advice: str) -> None:
     """Check that recorded log-probabilities can be used as old log-probabilities.
 
     Raises:
@@ -259,7 +264,7 @@ def logprobs(
     return logp, mask
 
 
-def evaluated(
+def detached_logprobs(
     policy: TrainablePolicy, batch: Batch, most: int, places: NDArray[np.int64] | None = None
 ) -> list[Tensor]:
     """Compute log-probabilities without gradients, one row per sample.
@@ -269,13 +274,13 @@ def evaluated(
     rows: list[Tensor] = []
     wanted = np.arange(len(batch.samples)) if places is None else places
     with torch.no_grad():
-        for part in parts(wanted, batch.tokens, most):
+        for part in split_rows(wanted, batch.tokens, most):
             logp, mask = logprobs(policy, batch, part)
             rows += torch.split(logp[mask], batch.lengths[part].tolist())
     return rows
 
 
-def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
+def select_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
     """Return the values that belong to usable groups. An already filtered list stays as it is."""
     if len(values) != len(groups):
         return list(values)
@@ -283,7 +288,7 @@ def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]
     return [value for group, value in both if group.comparable]
 
 
-def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
+def pad_rows(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
     """Stack rows into a zero-padded (B, T) tensor with the device and dtype of ``like``."""
     return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
 
@@ -302,7 +307,7 @@ def group_metrics(
     outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]
     flat = [value for values in outcomes for value in values]
     solved = [t.success for group in arrived for t in group]
-    idle = sum(not teaches(values) for values in advantages)
+    idle = sum(not has_learning_signal(values) for values in advantages)
     return {
         "groups": float(len(groups)),
         "broken_groups": float(len(groups) - len(usable)),

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coevo_gym.core.seams import TrainablePolicy
-from coevo_gym.trainers.update.batch import Batch, evaluated, padded
+from coevo_gym.trainers.update.batch import Batch, detached_logprobs, pad_rows
 from coevo_gym.trainers.update.loss import bounded_exp, k3
 
 
@@ -55,7 +55,7 @@ def truncated_weights(
     return (None if cap is None else weight), sums
 
 
-def of_older_weights(batch: Batch, version: int) -> Tensor:
+def stale_mask(batch: Batch, version: int) -> Tensor:
     """Return a (D,) bool mask of the samples that contain tokens from older policy versions.
 
     It is always False if groups cannot be stale, because on-policy training needs no correction.
@@ -65,22 +65,24 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
     return batch.versions < version
 
 
-def renewed(
+def recompute_logprobs(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
     """Return old log-probabilities, recomputed where the (D,) mask ``which`` is True."""
     if not which.any():
         return batch.recorded
     if which.all():
-        return evaluated(policy, batch, microbatch_tokens)
+        return detached_logprobs(policy, batch, microbatch_tokens)
     rows = list(batch.recorded)
     places = np.flatnonzero(which.numpy())
-    for place, row in zip(places, evaluated(policy, batch, microbatch_tokens, places), strict=True):
+    for place, row in zip(
+        places, detached_logprobs(policy, batch, microbatch_tokens, places), strict=True
+    ):
         rows[place] = row.to(rows[place])
     return rows
 
 
-def importance_of(
+def importance_weights(
     batch: Batch,
     part: NDArray[np.int64],
     old_logp: Tensor,
@@ -101,7 +103,7 @@ def importance_of(
             no ratio.
         cap: upper bound on a weight; None for no weights.
     """
-    recorded = padded(batch.recorded, part, old_logp)
+    recorded = pad_rows(batch.recorded, part, old_logp)
     apart = (corrected & ~batch.stripped)[part]
     if not apart.all():
         recorded = torch.where(apart.unsqueeze(1).to(mask), recorded, old_logp)

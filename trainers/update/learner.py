@@ -18,10 +18,10 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.own_code import load_own
 from coevo_gym.core.seams import TrainablePolicy
 from coevo_gym.trainers.settings import UpdateConfig
-from coevo_gym.trainers.update.batch import Batch, evaluated, padded, parts
-from coevo_gym.trainers.update.importance import importance_of, of_older_weights
+from coevo_gym.trainers.update.batch import Batch, detached_logprobs, pad_rows, split_rows
+from coevo_gym.trainers.update.importance import importance_weights, stale_mask
 from coevo_gym.trainers.update.loss import Loss, LossInputs, LossTerms, clipped_surrogate
-from coevo_gym.trainers.update.optimizer import AveragedWeights, decayed, guarded_adamw
+from coevo_gym.trainers.update.optimizer import AveragedWeights, decay_factor, guarded_adamw
 
 
 class LearnablePolicy(TrainablePolicy, Protocol):
@@ -77,7 +77,7 @@ class Terms(NamedTuple):
     drift: dict[str, float]  # sums over sampled positions, logged as means over a step's positions
 
 
-def surrogate(
+def microbatch_loss(
     objective: Objective,
     batch: Batch,
     part: NDArray[np.int64],
@@ -98,18 +98,20 @@ def surrogate(
         loss: computes the terms.
     """
     reference, corrected = objective.reference, objective.corrected
-    old_logp = logp.detach() if objective.old is None else padded(objective.old, part, logp)
+    old_logp = logp.detach() if objective.old is None else pad_rows(objective.old, part, logp)
     importance, drift = None, dict[str, float]()
     if corrected.any():
         cap = config.importance_cap
-        importance, drift = importance_of(batch, part, old_logp, mask, corrected=corrected, cap=cap)
-    ref_logp = logp.detach() if reference is None else padded(reference, part, logp)
+        importance, drift = importance_weights(
+            batch, part, old_logp, mask, corrected=corrected, cap=cap
+        )
+    ref_logp = logp.detach() if reference is None else pad_rows(reference, part, logp)
     terms = loss(
         LossInputs(
             logp=logp.masked_fill(~mask, 0.0),
             old_logp=old_logp.masked_fill(~mask, 0.0),
             ref_logp=ref_logp.masked_fill(~mask, 0.0),
-            advantage=padded(batch.advantage, part, logp),
+            advantage=pad_rows(batch.advantage, part, logp),
             mask=mask,
             clip_high=config.clip_high if batch.clip_high is None else batch.clip_high[part],
             weight=objective.weight[part].to(logp),
@@ -199,14 +201,14 @@ class SurrogateLearner:
         """Return the terms of a microbatch's loss by name. The term ``loss`` is minimised."""
         return self._loss(inputs, self.config)
 
-    def _minibatches(self, batch: Batch) -> int:
+    def _n_minibatches(self, batch: Batch) -> int:
         return min(self.config.minibatches, len(batch.samples))
 
-    def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
+    def _reference_logprobs(self, batch: Batch) -> list[Tensor] | None:
         """Return each sample's reference log-probabilities, or None without a reference model."""
         if self._reference is None:
             return None
-        return evaluated(self._reference, batch, self.config.microbatch_tokens)
+        return detached_logprobs(self._reference, batch, self.config.microbatch_tokens)
 
     def _take_steps(
         self, batch: Batch, objective: Objective, loss: Callable[[NDArray[np.int64]], Terms]
@@ -222,9 +224,9 @@ class SurrogateLearner:
         Raises:
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
-        config, size, minibatches = self.config, len(batch.samples), self._minibatches(batch)
-        stale = of_older_weights(batch, self.version)
-        self._optimizer.decay = decayed(config, self.spent)
+        config, size, minibatches = self.config, len(batch.samples), self._n_minibatches(batch)
+        stale = stale_mask(batch, self.version)
+        self._optimizer.decay = decay_factor(config, self.spent)
         before, sums = self._optimizer.steps, dict[str, float]()
         self.policy.train(True)
         try:
@@ -262,7 +264,9 @@ class SurrogateLearner:
             sums = dict.fromkeys(LossTerms._fields, 0.0)
             for weight in self.policy.parameters():
                 weight.grad = torch.zeros_like(weight)
-        for part in parts(read, batch.tokens, self.config.microbatch_tokens) if len(read) else ():
+        for part in (
+            split_rows(read, batch.tokens, self.config.microbatch_tokens) if len(read) else ()
+        ):
             terms, drift = loss(part)
             check_terms(terms)
             terms["loss"].backward()  # type: ignore[no-untyped-call]

@@ -38,7 +38,7 @@ def guarded_adamw(
     )
 
 
-def decayed(config: UpdateConfig, spent: float) -> float:
+def decay_factor(config: UpdateConfig, spent: float) -> float:
     """Return the learning-rate factor after the given share of the budget has been spent.
 
     It is ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
@@ -127,7 +127,7 @@ class GuardedOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the counters and the optimiser state, with tensors copied to the CPU."""
         return {
-            "optimizer": _on_cpu(self._inner.state_dict()),
+            "optimizer": _copy_to_cpu(self._inner.state_dict()),
             "steps": self.steps,
             "nonfinite_in_a_row": self.nonfinite_in_a_row,
         }
@@ -140,14 +140,14 @@ class GuardedOptimizer:
         return self
 
 
-def _on_cpu(state: Any) -> Any:
+def _copy_to_cpu(state: Any) -> Any:
     """Copy nested values to the CPU, since GPU memory may not hold two copies."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
-        return {key: _on_cpu(value) for key, value in state.items()}
+        return {key: _copy_to_cpu(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(map(_on_cpu, state))
+        return type(state)(map(_copy_to_cpu, state))
     return state
 
 
@@ -180,18 +180,18 @@ class AveragedWeights:
             average.lerp_(weight.detach(), 1.0 - self._decay)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def use_in_policy(self) -> Iterator[None]:
         """Use the averaged weights in a ``with`` block, then restore the policy's own weights."""
         version = self._policy.version
         own = [weight.detach().clone() for weight in self._policy.parameters()]
-        put(self._policy, self._average)
+        load_weights(self._policy, self._average)
         # Samplers with a copy of the weights reload it when the version changes. A policy that
         # is trained has a version of at least 0, and -1 means unknown, so use values below -1.
         self._policy.version = -2 - version
         try:
             yield
         finally:
-            put(self._policy, own)
+            load_weights(self._policy, own)
             self._policy.version = version
 
     def state(self) -> list[Tensor]:
@@ -205,7 +205,7 @@ class AveragedWeights:
 
 
 @torch.no_grad()
-def put(policy: Averageable, weights: Sequence[Tensor]) -> None:
+def load_weights(policy: Averageable, weights: Sequence[Tensor]) -> None:
     """Load weights into a policy, in the order of its parameters."""
     for own, weight in zip(policy.parameters(), weights, strict=True):
         own.copy_(weight)

@@ -25,7 +25,7 @@ from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled
 from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
 from coevo_gym.prompts.template import load_cue
-from coevo_gym.trainers.token_advantages import mapped
+from coevo_gym.trainers.token_advantages import map_advantage
 
 PROMPTS = "agentevolver"
 """The folder of the prompt files for a model that explores."""
@@ -248,7 +248,7 @@ class Scaled:
     ) -> list[list[Advantage]]:
         """Scale the advantages of evolved tasks; see :class:`~coevo_gym.core.seams.Transform`."""
         return [
-            [mapped(each, lambda a: a * self._factor) for each in judged]
+            [map_advantage(each, lambda a: a * self._factor) for each in judged]
             if group.task.origin == "evolved"
             else judged
             for group, judged in zip(groups, advantages, strict=True)

@@ -25,7 +25,7 @@ from coevo_gym.methods.seal.profile import (
     clip_value,
     trajectory_weight,
 )
-from coevo_gym.trainers.token_advantages import mapped
+from coevo_gym.trainers.token_advantages import map_advantage
 
 
 def target_weight(
@@ -168,7 +168,7 @@ def weight_advantages(
     """
 
     def times(weight: float, judged: Advantage) -> Advantage:
-        return mapped(judged, lambda a: weight * a if applies(apply_to, a) else a)
+        return map_advantage(judged, lambda a: weight * a if applies(apply_to, a) else a)
 
     return [times(*pair) for pair in zip(weights, advantages, strict=True)]
 

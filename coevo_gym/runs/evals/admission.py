@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from coevo_gym.agents.endpoint.endpoint import refusal
+from coevo_gym.agents.endpoint.endpoint import cap_message
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.core.errors import BudgetSpent
 from coevo_gym.core.spend import NO_USAGE, Cost, Usage
@@ -59,7 +59,7 @@ class PaidAdmission(Admission):
         if not live:
             most = next_one.prompt_tokens, next_one.completion_tokens
             work = "the next episode may take about"
-            self.closed = BudgetSpent(refusal(endpoint.config, endpoint.capped, most, work))
+            self.closed = BudgetSpent(cap_message(endpoint.config, endpoint.capped, most, work))
         return False
 
     def ended(self, usage: Usage) -> None:

@@ -50,7 +50,7 @@ class Spending:
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
         """Update an arm's cost. The cost of its initial tasks is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
-        self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
+        self.count(f"arm {name}", Cost.of(state.env_steps, state.total_usage).less(begun))
 
     @property
     def _known(self) -> Cost:

@@ -120,7 +120,7 @@ def _memory_of(
     settings, update = config.policy.model, updates_of(learner)
     adapter, half = settings.lora_rank > 0, computes_in_half(config, device)
     n, width = shape.n_parameters, 2 if half else 4
-    trained = shape.lora_parameters(settings.lora_rank) if adapter else n
+    trained = shape.n_lora_parameters(settings.lora_rank) if adapter else n
     # An adapter is fp32, on weights in the precision of the passes; weights that are trained
     # themselves are fp32, and then bf16 takes a copy to sample with, except on a CPU.
     copied = config.policy.kind == "vllm" or (half and not adapter and device.is_gpu)

@@ -27,7 +27,7 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
-from coevo_gym.trainers.adapters.verl.agent_loop import practise
+from coevo_gym.trainers.adapters.verl.agent_loop import register_session
 from tests import toy
 from tests.agents.tiny_llama import make_tiny_llama
 
@@ -116,7 +116,7 @@ def main() -> None:
             ],
         )
     session = make_session()
-    practise(session, "toy")
+    register_session(session, "toy")
     worker = AgentLoopWorker(config, None)
     worker.llm_client = Script(worker.tokenizer)
 
@@ -157,7 +157,7 @@ def main() -> None:
             saved = session.state_dict()
             session = make_session()
             load_session(session, folder / "global_step_2")
-            practise(session, "toy")
+            register_session(session, "toy")
             worker_has = session.state_dict() == saved
             from coevo_gym.trainers.adapters.verl import agent_loop
 

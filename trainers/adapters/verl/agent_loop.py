@@ -33,7 +33,7 @@ from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.prompts import load_prompt
 from coevo_gym.serve.ray_actor import RaySession
-from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, message_dicts
 
 MAX_TRIES = 3
 """Maximum number of attempts at an episode lost to a fault; verl cannot leave a rollout out."""
@@ -44,7 +44,7 @@ _here: dict[str, TaskSession] = {}
 _idle: dict[tuple[str, str], list[ChatRollout]] = {}  # rollouts to reuse, to avoid creating envs
 
 
-def practise(session: TaskSession, name: str) -> None:
+def register_session(session: TaskSession, name: str) -> None:
     """Make a session available by name to the agent loops in this process."""
     _here[name] = session
 
@@ -55,7 +55,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
     Args:
         arguments: verl's positional arguments.
         env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
-        session: name of a session in this process (:func:`practise`), or of a Ray actor.
+        session: name of a session in this process (:func:`register_session`), or of a Ray actor.
         prompt: name or file of the prompt template that describes the env; default: the
             benchmark's.
         env_arguments: further arguments for the env, such as ``max_steps``.
@@ -78,7 +78,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         else:
             prompt_file = load_prompt(prompt) if prompt else None
             self._rollout = ChatRollout(
-                env_id, _session(session), prompt=prompt_file, arguments=env_arguments
+                env_id, _find_session(session), prompt=prompt_file, arguments=env_arguments
             )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -102,11 +102,13 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                 slot=str(row["uid"]) if "uid" in row else None,
             )
             for _ in range(MAX_TRIES):
-                output = None if self._rollout.lost else await self._talk(sampling_params, row)
+                output = (
+                    None if self._rollout.lost else await self._run_episode(sampling_params, row)
+                )
                 if output is not None:
                     self._idle.append(self._rollout)
                     return output
-                await asyncio.to_thread(self._rollout.again)
+                await asyncio.to_thread(self._rollout.restart)
             raise EnvBackendError(
                 f"An episode failed {MAX_TRIES} times due to infrastructure errors. Training "
                 "cannot continue: verl cannot drop a rollout, and a lost rollout must not count as "
@@ -116,12 +118,12 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             await asyncio.to_thread(self._rollout.close)
             raise
 
-    async def _talk(
+    async def _run_episode(
         self, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput | None:
         """Run an episode from start to finish; return None if it was lost to a fault."""
         rollout, room = self._rollout, self.rollout_config.response_length
-        messages = [*row.get("raw_prompt", []), *chat(rollout.opening)]
+        messages = [*row.get("raw_prompt", []), *message_dicts(rollout.opening)]
         ids = await self.ct_build_initial_tokens(messages)
         start, mask, turns = len(ids), list[int](), 0
         logprobs: list[float] | None = [] if sampling_params.get("logprobs") else None
@@ -162,5 +164,5 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         )
 
 
-def _session(name: str) -> TaskSession:
+def _find_session(name: str) -> TaskSession:
     return _here[name] if name in _here else RaySession(name)

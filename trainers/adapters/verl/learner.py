@@ -28,10 +28,10 @@ from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     batch_of,
-    check_recorded,
-    loss_mean,
+    check_recorded_logprobs,
+    loss_weights,
 )
-from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW, decayed
+from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW, decay_factor
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class VerlLearner:
         self._rng = np.random.default_rng(seed)
         if config.clips_never_act:
             logger.warning("%s", CLIPS_NEVER_ACT)
-        workers.call("begin", bool(config.kl_coef))
+        workers.call("load_models", bool(config.kl_coef))
 
     @property
     def version(self) -> int:
@@ -113,14 +113,14 @@ class VerlLearner:
                     "Some samples may come from older weights, so verl's workers must compute the "
                     "old log-probabilities. Set learner.old_logprobs = 'recomputed'."
                 )
-            check_recorded(batch, "Set learner.old_logprobs = 'recomputed'.")
+            check_recorded_logprobs(batch, "Set learner.old_logprobs = 'recomputed'.")
         metrics |= self._learn(batch)
-        self.take_over()
+        self.update_sampler()
         self.policy.version += 1
         self.updates += 1
         return metrics
 
-    def take_over(self) -> None:
+    def update_sampler(self) -> None:
         """Copy the workers' weights to the sampler."""
         weights: Mapping[str, Any] = self._workers.call("weights")
         mine = self.policy.model.state_dict()
@@ -163,13 +163,13 @@ class VerlLearner:
         self.updates, self._steps = int(state["updates"]), int(state["steps"])
         self._nonfinite_in_a_row = int(state["nonfinite_in_a_row"])
         self._rng.bit_generator.state = state["rng"]
-        self.take_over()
+        self.update_sampler()
         self.policy.version = int(state["version"])
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Run one update on the workers."""
         config, size, started = self.config, len(batch.samples), perf_counter()
-        weight, total = loss_mean(batch, config)
+        weight, total = loss_weights(batch, config)
         minibatches = min(config.minibatches, size)
         orders = [
             part.tolist()
@@ -180,7 +180,7 @@ class VerlLearner:
             config=config,
             orders=orders,
             total=total / minibatches,
-            decay=decayed(config, self.spent),
+            decay=decay_factor(config, self.spent),
             steps=self._steps,
             nonfinite_in_a_row=self._nonfinite_in_a_row,
         )

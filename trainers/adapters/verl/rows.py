@@ -12,11 +12,11 @@ import numpy as np
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.trajectory import Segment
-from coevo_gym.provision import explaining
+from coevo_gym.provision import explain_missing
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trainers.update.batch import Batch
 
-with explaining("Training needs PyTorch.", "train"):
+with explain_missing("Training needs PyTorch.", "train"):
     import torch
     from torch import Tensor
 
@@ -76,7 +76,7 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
     return rows
 
 
-def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
+def distribute_rows(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
     """Distribute row indices among ``n`` workers, balancing the number of tokens.
 
     Each worker gets about the same number of tokens. The workers' row counts differ by at most 1.
@@ -89,7 +89,9 @@ def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int
     return dealt
 
 
-def nested(rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
+def to_tensordict(
+    rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], least: int
+) -> Any:
     """Convert rows to a batch in verl's format.
 
     ``values`` are further numbers by name, (n,) for each row. If there are fewer than ``least``

@@ -23,16 +23,16 @@ def with_curriculum(trainer: type[Any], session: TaskSession) -> type[Any]:
     class WithCurriculum(trainer):  # type: ignore[misc]
         def _save_checkpoint(self) -> Any:
             done = super()._save_checkpoint()
-            save_session(session, self._folder())
+            save_session(session, self._checkpoint_folder())
             return done
 
         def _load_checkpoint(self) -> Any:
             done = super()._load_checkpoint()
             if self.global_steps:  # 0 where training begins
-                load_session(session, self._folder(resumed=True))
+                load_session(session, self._checkpoint_folder(resumed=True))
             return done
 
-        def _folder(self, *, resumed: bool = False) -> Path:
+        def _checkpoint_folder(self, *, resumed: bool = False) -> Path:
             settings = self.config.trainer
             if resumed and settings.resume_mode == "resume_path":
                 return Path(settings.resume_from_path)

@@ -21,7 +21,7 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine_workers import TrainingWorker
 
-from coevo_gym.trainers.adapters.verl.rows import SegmentRow, Work, nested, shares
+from coevo_gym.trainers.adapters.verl.rows import SegmentRow, Work, distribute_rows, to_tensordict
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trainers.update.importance import truncated_weights
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
@@ -40,7 +40,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
             initialize_global_process_group_ray(backend="gloo")
         super().__init__(config)
 
-    def begin(self, with_reference: bool) -> None:
+    def load_models(self, with_reference: bool) -> None:
         """Load the model and, if needed, a frozen copy as the reference model."""
         self.engine.initialize()
         self._reference: Any = None
@@ -66,9 +66,9 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         recomputed = config.old_logprobs == "recomputed"
         old, reference = None, None
         if recomputed and len(work.orders) > 1:
-            old = self._evaluate(self.engine, rows, config)
+            old = self._compute_logprobs(self.engine, rows, config)
         if self._reference is not None:
-            reference = self._evaluate(self._reference, rows, config)
+            reference = self._compute_logprobs(self._reference, rows, config)
         steps, skipped, reports = work.steps, work.nonfinite_in_a_row, list[dict[str, float]]()
         for order in work.orders:
             rate = config.lr * min(1.0, (steps + 1) / max(1, config.lr_warmup_steps)) * work.decay
@@ -103,7 +103,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         work: Work,
     ) -> dict[str, float]:
         """Take one optimiser step."""
-        mine, least = self._share(rows, order)
+        mine, least = self._own_rows(rows, order)
         values = {
             name: [logps[i] for i in mine]
             for name, logps in (("old", old), ("reference", reference))
@@ -127,11 +127,11 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
                 numbers[name] *= self.engine_size / positions
         return numbers | {"grad_norm": norm}
 
-    def _evaluate(
+    def _compute_logprobs(
         self, engine: Any, rows: Sequence[SegmentRow], config: GRPOConfig
     ) -> list[Tensor]:
         """Return the (n,) log-probabilities of all rows. Workers share the computation."""
-        mine, least = self._share(rows, range(len(rows)))
+        mine, least = self._own_rows(rows, range(len(rows)))
         batch = self._batch(rows, mine, {}, least, config)
         with engine.eval_mode():
             out = engine.infer_batch(batch)
@@ -142,9 +142,9 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         merged = {i: logp for part in parts for i, logp in part.items()}
         return [merged[i] for i in range(len(rows))]
 
-    def _share(self, rows: Sequence[SegmentRow], order: Sequence[int]) -> tuple[list[int], int]:
+    def _own_rows(self, rows: Sequence[SegmentRow], order: Sequence[int]) -> tuple[list[int], int]:
         """Return this worker's share of the rows, and the size of the largest share."""
-        dealt = shares(order, [len(row.ids) for row in rows], self.engine_size)
+        dealt = distribute_rows(order, [len(row.ids) for row in rows], self.engine_size)
         return dealt[self.engine.get_data_parallel_rank()], max(map(len, dealt))
 
     def _batch(
@@ -155,7 +155,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         least: int,
         config: GRPOConfig,
     ) -> Any:
-        batch = nested([rows[i] for i in mine], values, least)
+        batch = to_tensordict([rows[i] for i in mine], values, least)
         longest = max(len(row.ids) for row in rows)  # verl does not split rows
         tu.assign_non_tensor(
             batch,
@@ -184,7 +184,7 @@ def verl_loss(
     Args:
         model_output: jagged ``log_probs``, in which each position has the next token's
             log-probability.
-        data: batch created by :func:`~coevo_gym.trainers.adapters.verl.rows.nested`.
+        data: batch created by :func:`~coevo_gym.trainers.adapters.verl.rows.to_tensordict`.
         dp_group: workers that share a batch.
         config: settings for clipping, the KL term and the old log-probabilities.
         total: divisor of the sum. FSDP averages gradients over the workers, so this is the batch's

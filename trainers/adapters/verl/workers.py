@@ -65,7 +65,7 @@ class TorchrunWorkers:
                 "This script was not started by torchrun, which sets "
                 f"{', '.join(sorted(missing))}. Run `torchrun --nproc_per_node=N SCRIPT`."
             )
-        prepare(sharding)
+        prepare_verl(sharding)
         from coevo_gym.trainers.adapters.verl.worker import GRPOWorker
 
         self._worker = GRPOWorker(verl_config(model, settings, sharding))
@@ -77,20 +77,20 @@ class TorchrunWorkers:
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method on all workers and return this process's result."""
-        self._tell((method, arguments))
+        self._broadcast((method, arguments))
         return getattr(self._worker, method)(*arguments)
 
     def follow(self) -> None:
         """Execute the calls that the main process (rank 0) sends, until that process stops."""
-        while (asked := self._tell(None)) is not None:
+        while (asked := self._broadcast(None)) is not None:
             method, arguments = asked
             getattr(self._worker, method)(*arguments)
 
     def stop(self) -> None:
         """Stop the other worker processes."""
-        self._tell(None)
+        self._broadcast(None)
 
-    def _tell(self, what: tuple[str, tuple[Any, ...]] | None) -> Any:
+    def _broadcast(self, what: tuple[str, tuple[Any, ...]] | None) -> Any:
         import torch.distributed as dist
 
         box = [what]
@@ -111,7 +111,7 @@ class RayWorkers:
     def __init__(
         self, model: Path, settings: UpdateConfig, sharding: Sharding, *, per_node: Sequence[int]
     ) -> None:
-        prepare(sharding)
+        prepare_verl(sharding)
         import ray
         from verl.single_controller.ray import (
             RayClassWithInitArgs,
@@ -144,16 +144,16 @@ def ray_environment(sharding: Sharding) -> dict[str, Any]:
 
     If this process has portable arithmetic, so do the workers.
     """
-    return {"env_vars": {**_variables(sharding), **inherited()}}
+    return {"env_vars": {**_environment_variables(sharding), **inherited()}}
 
 
-def prepare(sharding: Sharding) -> None:
+def prepare_verl(sharding: Sharding) -> None:
     """Set verl's platform before verl is imported.
 
     Raises:
         ImportError: if verl is not installed.
     """
-    os.environ.update(_variables(sharding))
+    os.environ.update(_environment_variables(sharding))
     import_trainer("verl", "verl")
 
 
@@ -200,5 +200,5 @@ def verl_config(model: Path, settings: UpdateConfig, sharding: Sharding) -> Any:
     )
 
 
-def _variables(sharding: Sharding) -> dict[str, str]:
+def _environment_variables(sharding: Sharding) -> dict[str, str]:
     return {} if sharding.device == "cuda" else {"VERL_PLATFORM": "cpu"}

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from coevo_gym.core.errors import BenchmarkNotInstalled
-from coevo_gym.provision import benchmark_home, pinned
+from coevo_gym.provision import benchmark_home, pinned_packages
 
 VERSION = "0.1.3.post1"
 PINS = Path(__file__).with_name("engine.txt")
@@ -93,7 +93,7 @@ def describe_missing() -> str:
     pins = folder / "pins.txt"
     if not pins.is_file():
         return f"AppWorld {VERSION} is not installed under {folder.parent}."
-    if pinned(pins) != pinned(PINS):
+    if pinned_packages(pins) != pinned_packages(PINS):
         return f"AppWorld's packages under {folder.parent} are not those of this version."
     if not python_in(folder).exists():
         return f"The Python that AppWorld was installed for is missing ({python_in(folder)})."
