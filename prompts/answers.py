@@ -93,7 +93,7 @@ def calls_in_answer(answer: str, notation: str, tools: str, *, cut: bool = False
         cut: True if the answer was cut off at the token limit; only complete calls then count.
 
     Example:
-        >>> called_in("[look(at='mug')]", "pythonic", "[]")
+        >>> calls_in_answer("[look(at='mug')]", "pythonic", "[]")
         '<tool_call>\n{"name": "look", "arguments": {"at": "mug"}}\n</tool_call>'
     """
     calls = read_calls(notation, answer, tools or "[]")
