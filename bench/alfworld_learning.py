@@ -26,7 +26,7 @@ from coevo_gym.core.stats import wilson_interval
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
@@ -53,7 +53,7 @@ def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
     counts: Counts = {}
     for split in SPLITS:
         for name in POLICIES:
-            job = run_job(folder, name, split)
+            job = make_run_job(folder, name, split)
             row = job.row(evaluate_job(job))
             counts[name, split] = (round(row.success * row.n_tasks), row.n_tasks)
     scenes = {task.scenario for task in RunReader(folder.database).tasks(origin="evolved")}

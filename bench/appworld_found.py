@@ -29,10 +29,10 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.runs.assembly import Assembly, load_evaluated
+from coevo_gym.runs.assembly import Assembly, load_evaluation_weights
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
-from coevo_gym.runs.experiments.definition import read_seeds
+from coevo_gym.runs.experiments.definition import parse_seeds
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.runs.train import resume, train
@@ -93,13 +93,15 @@ def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, f
     assembly = Assembly(config)
     everywhere = config.benchmark.model_copy(update={"hold_out": 0.0})
     native = {row["name"]: row["success"] for row in read_json(folder.summary)["table"]}
-    with closing(Assembly(config.model_copy(update={"benchmark": everywhere})).envs()) as envs:
+    with closing(
+        Assembly(config.model_copy(update={"benchmark": everywhere})).make_env_pool()
+    ) as envs:
         floor = evaluate(assembly.random_agent(), tasks, envs, seed=config.seed)
         yield RANDOM, floor.success_rate, native[RANDOM]
         for name in (WARMUP, *ARMS):
             saved = Checkpoints(folder.checkpoints / name).latest()
             assert saved is not None
-            load_evaluated(assembly.policy, saved.state)
+            load_evaluation_weights(assembly.policy, saved.state)
             agent = assembly.agent(assembly.policy).greedy()
             rate = evaluate(agent, tasks, envs, seed=config.seed).success_rate
             yield name, rate, native[name]
@@ -129,7 +131,7 @@ def main() -> None:
             if side_of(task) is Split.HELD_OUT and task.instruction not in instructions
         ]
         write_tasks(folder / "shown.jsonl", demonstrations)
-        for seed in read_seeds(arguments.seeds, range(1, 9)):
+        for seed in parse_seeds(arguments.seeds, range(1, 9)):
             run = RunFolder(folder / f"seed-{seed}")
             practised(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
             for name, rate, native in successes(run, aside):

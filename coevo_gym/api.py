@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import Resolved, RunConfig, Sets, approve_settings, load_config
-from coevo_gym.runs.display import RunProgress, SafeConsole, telling
+from coevo_gym.runs.display import RunProgress, SafeConsole, send_logs_to
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder
@@ -213,14 +213,14 @@ def evaluate(
         (1.0, 3)
     """
     from coevo_gym.runs.evals.evaluation import evaluate_job
-    from coevo_gym.runs.evals.job import make_job
+    from coevo_gym.runs.evals.job import make_eval_job
 
     folder = None if name is None else EvalFolder.by_name(name)
     with _show_progress(progress) as display:
-        job = make_job(
+        job = make_eval_job(
             str(source), policy, split, display, samples=samples, on=on, sets=sets, env=env
         )
-        with job.stopping(at_once=_interrupt) as stop:
+        with job.stop_request(at_once=_interrupt) as stop:
             evaluation = evaluate_job(
                 job, display, folder=folder, overwrite=overwrite, agreed=yes, stop=stop
             )
@@ -236,7 +236,7 @@ def _show_progress(progress: bool | None) -> Iterator[RunProgress]:
     # Without a display, warnings go through the logging set-up of the caller.
     with (
         RunProgress(console if progress else SafeConsole(file=io.StringIO())) as display,
-        telling(display.say) if progress else nullcontext(),
+        send_logs_to(display.say) if progress else nullcontext(),
     ):
         yield display
 

@@ -29,7 +29,7 @@ from coevo_gym.core.waiting import duration
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.experiments.records import read_records
 from coevo_gym.runs.planning.device import CARDS, GIB, Device
-from coevo_gym.runs.planning.memory import gib
+from coevo_gym.runs.planning.memory import format_bytes
 from coevo_gym.runs.planning.plan import plan
 from coevo_gym.runs.planning.preset_costs import PresetCost, preset_costs
 
@@ -357,8 +357,8 @@ def _presets_on_a_cpu() -> Iterator[str]:
             f"`{cost.name}`",
             cost.about,
             f"{cost.env_steps:,}",
-            gib(cost.memory) if cost.model else "–",
-            gib(cost.disk) if cost.model else "–",
+            format_bytes(cost.memory) if cost.model else "–",
+            format_bytes(cost.disk) if cost.model else "–",
             _requests(cost),
         )
         for cost in preset_costs()
@@ -374,9 +374,9 @@ def _presets_on_a_gpu() -> Iterator[str]:
         (
             f"`{cost.name}`",
             cost.about,
-            f"{cost.device}: {gib(cost.memory)}",
-            gib(cost.disk),
-            cost.work(),
+            f"{cost.device}: {format_bytes(cost.memory)}",
+            format_bytes(cost.disk),
+            cost.work_in_words(),
             _requests(cost),
         )
         for cost in preset_costs()
@@ -397,7 +397,8 @@ def _presets_by_card() -> Iterator[str]:
     for key in sorted(CARDS, key=lambda key: CARDS[key].memory):
         by_size.setdefault(CARDS[key].memory, []).append(key)
     heads = [
-        f"{' '.join(f'`{key}`' for key in keys)}<br>{gib(size)}" for size, keys in by_size.items()
+        f"{' '.join(f'`{key}`' for key in keys)}<br>{format_bytes(size)}"
+        for size, keys in by_size.items()
     ]
     rows = [
         (f"`{cost.name}`", *(cost.fits[keys[0]] for keys in by_size.values()))
@@ -417,7 +418,7 @@ def _memory_on_a_cpu() -> Iterator[str]:
             sets = {"policy.model.path": path, "policy.model.lora_rank": rank}
             model = plan(load_config("webshop_smollm2", sets=sets, environ={}).config, device).model
             assert model is not None
-            cells.append(gib(max(model.peaks.values()) + device.reserve))
+            cells.append(format_bytes(max(model.peaks.values()) + device.reserve))
         rows.append((f"`{path}`", *cells))
     yield from _table("model", "all weights", "LoRA, rank 32", rows=rows)
 

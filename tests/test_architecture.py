@@ -22,7 +22,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import LEARNERS, METHODS
 from coevo_gym.envs.bfcl.tasks import SCHEMES
 from coevo_gym.runs.config import RunConfig
-from coevo_gym.runs.config.keys import leaves
+from coevo_gym.runs.config.keys import setting_types
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "coevo_gym"
@@ -187,7 +187,10 @@ def test_neighbours_do_not_know_each_other() -> None:
 
 def test_a_method_is_named_only_where_it_is_made() -> None:
     """The name of a method elsewhere would be a house that was built around it."""
-    words = {*RunConfig.model_fields, *(w for a in leaves(RunConfig).values() for w in literals(a))}
+    words = {
+        *RunConfig.model_fields,
+        *(w for a in setting_types(RunConfig).values() for w in literals(a)),
+    }
     words |= {*LEARNERS.built_in}
     words |= {*SCHEMES}  # splits of BFCL, one of which is named for where it was published
     names = set(METHODS.built_in) - words  # some are kinds of a part, too

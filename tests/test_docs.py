@@ -24,7 +24,7 @@ from coevo_gym.cli import app
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.setting_sections import flat, variants
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.config.keys import annotation_of, leaves
+from coevo_gym.runs.config.keys import annotation_of, setting_types
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [
@@ -218,8 +218,8 @@ NAMING = [
 
 
 def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name() -> None:
-    own = {key for name in METHODS.names() for key in leaves(METHODS.load(name).settings)}
-    known = {*leaves(RunConfig), *(f"method.{key}" for key in own)}
+    own = {key for name in METHODS.names() for key in setting_types(METHODS.load(name).settings)}
+    known = {*setting_types(RunConfig), *(f"method.{key}" for key in own)}
     parts = [key.split(".") for key in known]
     sections = {".".join(part[:n]) for part in parts for n in range(1, len(part))}
     places: dict[str, set[str]] = {}

@@ -267,7 +267,7 @@ def test_a_run_trains_on_the_rest_and_evaluates_on_it() -> None:
     evaluation = assembly.evaluate(assembly.random_agent(), train)
     assert len(evaluation.episodes) == len(train)
     with pytest.raises(ConfigError, match="exactly one split"):
-        evaluate(assembly.random_agent(), (train[0], held_out[0]), assembly.envs())
+        evaluate(assembly.random_agent(), (train[0], held_out[0]), assembly.make_env_pool())
 
 
 def test_a_run_without_it_has_no_such_split() -> None:

@@ -250,7 +250,7 @@ def test_where_a_model_is_goes_to_the_output(
         return Path("/models") / name
 
     monkeypatch.setattr(cli_models, "fetch_model", fetched)
-    cli_models.model_fetch("smollm2")
+    cli_models.fetch("smollm2")
     output = capsys.readouterr()
     assert output.out == "smollm2 is ready in /models/smollm2\n"
     assert "unpacking" in output.err

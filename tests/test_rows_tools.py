@@ -22,7 +22,7 @@ from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.envs.rows.tools import ToolSet
 from coevo_gym.prompts import load_prompt
 from coevo_gym.runs.config.run_sections import PolicySettings
-from coevo_gym.runs.evals.job import make_job
+from coevo_gym.runs.evals.job import make_eval_job
 from coevo_gym.runs.policies import make_policy
 from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.agents.fake_openai import FakeOpenAI, Refuse, Say
@@ -455,7 +455,7 @@ def clerk(messages: tuple[tuple[str, str], ...]) -> Say | Refuse:
 
 def test_tools_without_rows_are_refused() -> None:
     with pytest.raises(ConfigError, match="--tool only works with rows"):
-        make_job("webshop", "random", "val", tools=["mine.py:price"])
+        make_eval_job("webshop", "random", "val", tools=["mine.py:price"])
 
 
 def test_a_command_evaluates_an_endpoint_with_native_tools(

@@ -63,7 +63,7 @@ def a_table(console: SafeConsole) -> None:
 
 def a_phase(console: SafeConsole) -> None:
     with RunProgress(console) as progress:
-        progress.phase(EVIL.replace("[", "("), total=1)
+        progress.begin_phase(EVIL.replace("[", "("), total=1)
         progress.update(1, fact=EVIL.replace("[", "("))
         progress.say(EVIL)
 

@@ -35,7 +35,7 @@ from coevo_gym.cli.output import (
     USAGE,
     console,
     errors,
-    say_aside,
+    say_to_stderr,
 )
 from coevo_gym.cli.tasks import group as tasks
 from coevo_gym.core.errors import (
@@ -46,10 +46,10 @@ from coevo_gym.core.errors import (
     ModelNotFound,
     TaskError,
 )
-from coevo_gym.runs.display import telling
+from coevo_gym.runs.display import send_logs_to
 
 
-def for_help(command: Any) -> Any:
+def reformat_help(command: Any) -> Any:
     """Reformat the ``--help`` output of a command and its subcommands.
 
     Line breaks within paragraphs are removed, so that they fit any terminal. Instead of Python
@@ -57,13 +57,13 @@ def for_help(command: Any) -> Any:
     """
     command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
     parameters = command.get_params
-    command.get_params = lambda ctx: [_spelled(command, one) for one in parameters(ctx)]
+    command.get_params = lambda ctx: [_set_metavar(command, one) for one in parameters(ctx)]
     for inner in getattr(command, "commands", {}).values():
-        for_help(inner)
+        reformat_help(inner)
     return command
 
 
-def _spelled(command: Any, parameter: Any) -> Any:
+def _set_metavar(command: Any, parameter: Any) -> Any:
     if parameter.param_type_name == "argument":
         parameter.metavar = metavar_of(parameter)
         parameter.get_usage_pieces = lambda ctx: [parameter.metavar]
@@ -114,7 +114,7 @@ app.add_typer(models.app, name="model")
 
 
 @app.callback(invoke_without_command=True)
-def _root(
+def _print_version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
@@ -125,8 +125,8 @@ def _root(
 def main() -> None:
     """Run the command and turn errors into messages and exit codes."""
     try:
-        with telling(say_aside):
-            code = for_help(get_command(app))(prog_name="coevo", standalone_mode=False)
+        with send_logs_to(say_to_stderr):
+            code = reformat_help(get_command(app))(prog_name="coevo", standalone_mode=False)
     except typer.Exit as exit_:
         code = exit_.exit_code
     except (typer.Abort, KeyboardInterrupt):

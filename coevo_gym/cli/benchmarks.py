@@ -17,10 +17,10 @@ from coevo_gym.cli.output import (
     AsJson,
     console,
     errors,
-    installing,
     print_json,
     print_table,
     say,
+    show_installation,
 )
 from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.arithmetic import can_be_portable, processor
@@ -87,7 +87,7 @@ def envs(as_json: AsJson = False) -> None:
         counts = ("–" if row[split] < 0 else str(row[split]) for split in _SPLITS)
         table.add_row(row["id"], row["benchmark"], *counts, escape(row["what"]))
     print_table(table)
-    say(f'To create an env: {_creation_of("ID")}, or gym.make("ID") after import coevo_gym.')
+    say(f'To create an env: {_creation_code("ID")}, or gym.make("ID") after import coevo_gym.')
     for row in rows:
         if row["missing"] and row["id"]:  # a warning has reported broken plug-ins already
             say(f"{row['benchmark']}: {row['missing']}")
@@ -125,10 +125,10 @@ def doctor(
     if as_json:
         entries = {name: {"ready": row.ready, **row._asdict()} for name, row in trainers.items()}
         rows = {name: vars(row) for name, row in installations.items()}
-        print_json({"machine": machine(), **rows, "trainers": entries})
+        print_json({"machine": machine_facts(), **rows, "trainers": entries})
     else:
         console.print("[bold]this machine[/]")
-        for what, value in machine().items():
+        for what, value in machine_facts().items():
             say(f"  {what:<10} {value}")
         for name, row in installations.items():
             ready = "[green]ready[/]" if row.ready else "[red]not ready[/]"
@@ -136,8 +136,8 @@ def doctor(
             for what in ("engine", "data", "isolation"):
                 say(f"  {what:<10} {getattr(row, what)}")
             if row.ready:
-                say(f"  {'use':<10} {_creation_of(specs[name].env_id)}")
-        say(_isolation())
+                say(f"  {'use':<10} {_creation_code(specs[name].env_id)}")
+        say(_describe_isolation())
         console.print("[bold]third-party trainers[/] that can use a curriculum:")
         for name, trainer in trainers.items():
             say(f"  {name:<16} {trainer}")
@@ -145,7 +145,7 @@ def doctor(
         raise typer.Exit(MISSING)
 
 
-def machine() -> dict[str, str]:
+def machine_facts() -> dict[str, str]:
     """Return facts about this machine that results may depend on, by name."""
     facts = {
         "coevo_gym": __version__,
@@ -207,19 +207,19 @@ def install(
         if data:
             raise ConfigError(f"{package.title} has no data to download. Omit --data.")
         beside = benchmark_home(f"trainers/.{package.name}")
-        with installing(f"{package.title} (about {package.size})", beside):
+        with show_installation(f"{package.title} (about {package.size})", beside):
             folder = install_trainer(package, source)
         say(f"{package.title} is installed in {folder}: use {python_of(package)}")
         return
     setup = setup_of(package)
     if data and not hasattr(setup, "download"):
         raise ConfigError(f"Data for {name} cannot be downloaded. Pass the data with --from.")
-    with installing(name, benchmark_home(package.name)):
+    with show_installation(name, benchmark_home(package.name)):
         folder = setup.download() if data else setup.install(source)
     say(f"{name} is installed in {folder}")
 
 
-def _creation_of(env_id: str) -> str:
+def _creation_code(env_id: str) -> str:
     """Return the line of Python that creates an env."""
     return f'gym.make("coevo_gym:{env_id}")'
 
@@ -248,7 +248,7 @@ def _row(
     return {"id": id, "benchmark": benchmark, **counts, "what": what, "missing": missing}
 
 
-def _isolation() -> str:
+def _describe_isolation() -> str:
     """Describe in one line how model-written code is isolated on this machine."""
     from coevo_gym.sandbox import probe
 

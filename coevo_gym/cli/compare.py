@@ -19,14 +19,14 @@ from coevo_gym.cli.output import (
     print_json,
     print_table,
     say,
-    say_aside,
+    say_to_stderr,
 )
-from coevo_gym.cli.sources import completing, evaluations, runs
+from coevo_gym.cli.sources import eval_names, make_completer, run_names
 
 if TYPE_CHECKING:
     from coevo_gym.runs.evals.comparison import ChangedTask, ComparedType, Comparison
 
-_NAMES = completing(runs, evaluations)
+_NAMES = make_completer(run_names, eval_names)
 Side = Annotated[
     str,
     typer.Argument(help="Name or folder of a run or an evaluation.", autocompletion=_NAMES),
@@ -74,7 +74,7 @@ def compare(
       coevo compare quickstart evals/gpt-on-webshop --json
     """
     from coevo_gym.runs.evals.comparison import compare as compare_sides
-    from coevo_gym.runs.evals.sides import final_sides, find_sides, other_arms
+    from coevo_gym.runs.evals.sides import final_sides, find_sides, middle_arms
 
     comparison = compare_sides(*find_sides(a, b, arm or ()))
     final = {name: compare_sides(*pair) for name, pair in final_sides(a, b, arm or ()).items()}
@@ -82,8 +82,8 @@ def compare(
         of_final = {name: asdict(one) for name, one in final.items()}
         print_json({**asdict(comparison), "final": of_final})
         return
-    if b is None and not arm and (others := other_arms(a)):
-        say_aside(
+    if b is None and not arm and (others := middle_arms(a)):
+        say_to_stderr(
             f"{a} has {len(others) + 2} arms; this compares the first with the last. For "
             f"{others[0]}: coevo compare {a} --arm {others[0]}"
             + (f". The other arms: {', '.join(others[1:])}." if others[1:] else "")
@@ -95,19 +95,20 @@ def compare(
             f"On {name}, scored once after training: A {one.success_a:.1%}, B {one.success_b:.1%}. "
             f"{_difference(one)}"
         )
-    print_table(_cross(comparison))
-    for table in _by_type(comparison.types):
+    print_table(_contingency_table(comparison))
+    for table in _type_tables(comparison.types):
         print_table(table)
     counts = Counter(one.kind for one in comparison.types)
     if fine := [kind for kind, n in counts.items() if n > MAX_TYPES]:
-        say_aside(f"Pass --json to print success by {', '.join(fine)}, too.")
+        say_to_stderr(f"Pass --json to print success by {', '.join(fine)}, too.")
     for title, tasks in (("B alone solves", comparison.won), ("A alone solves", comparison.lost)):
         _print_tasks(title, tasks, limit)
 
 
 def _in_words(comparison: Comparison) -> Iterator[str]:
-    yield f"A: {comparison.a} solves {comparison.success_a:.1%}{_sampled(comparison.samples_a)}"
-    yield f"B: {comparison.b} solves {comparison.success_b:.1%}{_sampled(comparison.samples_b)}"
+    samples_a, samples_b = map(_describe_samples, (comparison.samples_a, comparison.samples_b))
+    yield f"A: {comparison.a} solves {comparison.success_a:.1%}{samples_a}"
+    yield f"B: {comparison.b} solves {comparison.success_b:.1%}{samples_b}"
     yield _difference(comparison)
     yield comparison.verdict
     for side, n in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
@@ -122,32 +123,33 @@ def _in_words(comparison: Comparison) -> Iterator[str]:
 def _difference(comparison: Comparison) -> str:
     return (
         f"B - A: {100 * comparison.difference:+.1f} points, 95 % interval "
-        f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f}, p = {_p(comparison.p)} "
-        f"({comparison.test}), over {comparison.tasks} {comparison.split} tasks of "
-        f"{comparison.benchmark}: {comparison.better} better, {comparison.worse} worse, "
+        f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f}, "
+        f"p = {_format_p_value(comparison.p)} ({comparison.test}), "
+        f"over {comparison.tasks} {comparison.split} tasks of {comparison.benchmark}: "
+        f"{comparison.better} better, {comparison.worse} worse, "
         f"{comparison.tasks - comparison.better - comparison.worse} equal."
     )
 
 
-def _sampled(samples: tuple[int, int]) -> str:
+def _describe_samples(samples: tuple[int, int]) -> str:
     fewest, most = samples
     if most == 1:
         return ""
     return f", {most if fewest == most else f'{fewest} to {most}'} episodes per task"
 
 
-def _p(p: float) -> str:
+def _format_p_value(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
-def _cross(comparison: Comparison) -> Table:
+def _contingency_table(comparison: Comparison) -> Table:
     table = Table("", Column("B solves", justify="right"), Column("B fails", justify="right"))
     table.add_row("A solves", str(comparison.both), str(len(comparison.lost)))
     table.add_row("A fails", str(len(comparison.won)), str(comparison.neither))
     return table
 
 
-def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
+def _type_tables(types: Sequence[ComparedType]) -> Iterator[Table]:
     """For each kind of tag with several values, yield a table of both policies' success rates."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
@@ -185,4 +187,4 @@ def _print_tasks(title: str, tasks: Sequence[ChangedTask], limit: int) -> None:
         table.add_row(cell(task.name), *rates, cell(" ".join(task.instruction.split())))
     print_table(table)
     if len(tasks) > len(head):
-        say_aside(f"and {len(tasks) - len(head)} more; pass --limit or --json to see them.")
+        say_to_stderr(f"and {len(tasks) - len(head)} more; pass --limit or --json to see them.")

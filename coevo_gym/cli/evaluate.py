@@ -14,20 +14,20 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     MAX_TYPES,
     AsJson,
-    agree,
+    ask_to_accept_cost,
     errors,
     print_json,
     print_numbers,
     print_table,
     say,
-    say_aside,
+    say_to_stderr,
 )
 from coevo_gym.cli.settings import Sets, Tools, Verify, Yes
 from coevo_gym.cli.sources import BenchmarkOrRun
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import kind_of_tag
-from coevo_gym.runs.display import RunProgress, telling
+from coevo_gym.runs.display import RunProgress, send_logs_to
 from coevo_gym.runs.table import NO_SCORES, FinalScores, TableRow, final_columns
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import finite
@@ -139,7 +139,7 @@ def evaluate(
       coevo eval rows.jsonl --verify mine.py:check --policy transformers:smollm2
     """
     from coevo_gym.runs.evals.evaluation import default_name, evaluate_job, identity, to_json
-    from coevo_gym.runs.evals.job import TrialRules, make_job
+    from coevo_gym.runs.evals.job import TrialRules, make_eval_job
     from coevo_gym.runs.evals.trials import TrialFolder
 
     if trials is not None and (samples > 1 or by):
@@ -147,8 +147,8 @@ def evaluate(
     if trials is None and not cut:
         raise ConfigError("--no-cut needs --trials: plain evaluations never cut episodes short.")
     progress = RunProgress(errors)
-    with telling(progress.say):
-        job = make_job(
+    with send_logs_to(progress.say):
+        job = make_eval_job(
             source,
             policy,
             split.value,
@@ -162,23 +162,23 @@ def evaluate(
         )
         if trials is not None:
             job = replace(job, trials=TrialRules(trials, cut=cut))
-        _check_by(by or (), job)
+        _check_tag_kinds(by or (), job)
         folder_name = default_name(job, identity(job)) if name is None else name
-        agreed = yes or agree(job.estimates())
+        agreed = yes or ask_to_accept_cost(job.estimates())
         if trials is not None:
-            _try(
+            _run_trials(
                 TrialFolder.by_name(folder_name), job, progress, overwrite, agreed, as_json=as_json
             )
             return
         folder = EvalFolder.by_name(folder_name)
-        with _keep_in(folder, progress), job.stopping() as stop:
+        with _progress_with_resume_hint(folder, progress), job.stop_request() as stop:
             evaluation = evaluate_job(
                 job,
                 progress,
                 folder=folder,
                 overwrite=overwrite,
                 agreed=agreed,
-                begun=_going_on,
+                begun=_say_already_done,
                 stop=stop,
             )
     if as_json:
@@ -197,7 +197,7 @@ def evaluate(
     say(f"Look inside: coevo view {folder.path}")
 
 
-def _try(
+def _run_trials(
     folder: TrialFolder,
     job: EvalJob,
     progress: RunProgress,
@@ -209,7 +209,7 @@ def _try(
     """Run trials and print their results."""
     from coevo_gym.runs.evals.trials import run_trials_in, to_json
 
-    with _keep_in(folder, progress), job.stopping() as stop:
+    with _progress_with_resume_hint(folder, progress), job.stop_request() as stop:
         trials = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed, stop=stop)
     if as_json:
         print_json({**finite(to_json(job, trials)), "folder": str(folder.path)})
@@ -236,35 +236,35 @@ MIN_TASKS = 5
 
 
 @contextmanager
-def _keep_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
+def _progress_with_resume_hint(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
     """Context manager that shows progress and, if interrupted, prints how to resume."""
     try:
         with progress:
             yield
     except KeyboardInterrupt:
-        progress.say(f"Stopped. {_how_to_go_on(folder)}")
+        progress.say(f"Stopped. {_resume_hint(folder)}")
         raise
     except (ModelError, EnvBackendError) as error:
         if folder.results.is_file():
-            error.add_note(_how_to_go_on(folder))
+            error.add_note(_resume_hint(folder))
         raise
 
 
-def _how_to_go_on(folder: EvalFolder) -> str:
+def _resume_hint(folder: EvalFolder) -> str:
     again = "run the same command to continue."
     if folder.lines():
         return f"Finished episodes are in {folder.path}; {again}"
     return f"No episode has finished; {again}"
 
 
-def _going_on(done: int, total: int) -> None:
+def _say_already_done(done: int, total: int) -> None:
     if done == total:
-        say_aside(f"All {total} episodes are already done. Use --overwrite to run them again.")
+        say_to_stderr(f"All {total} episodes are already done. Use --overwrite to run them again.")
     elif done:
-        say_aside(f"{done} of {total} episodes are already done.")
+        say_to_stderr(f"{done} of {total} episodes are already done.")
 
 
-def _check_by(by: Sequence[str], job: EvalJob) -> None:
+def _check_tag_kinds(by: Sequence[str], job: EvalJob) -> None:
     """Check, before the evaluation starts, that each requested kind of tag exists."""
     from coevo_gym.episodes.evaluation import types_of
 
@@ -356,7 +356,10 @@ def result_table(
         rates = [column.get(row.name) for column in scored.values()]
         scores = ("" if rate is None else f"{rate:.1%}" for rate in rates)
         table.add_row(
-            *_cells(row), *_of_practice(row) * practised, *_of_models(row) * asked, *scores
+            *_result_cells(row),
+            *_practice_cells(row) * practised,
+            *_model_cells(row) * asked,
+            *scores,
         )
     return table
 
@@ -365,16 +368,16 @@ _PRACTISED = ("mixed groups", "explored")
 _ASKED = ("tokens of models", "USD")
 
 
-def _of_practice(row: TableRow) -> tuple[str, ...]:
+def _practice_cells(row: TableRow) -> tuple[str, ...]:
     return tuple("" if n is None else f"{n:.1%}" for n in (row.mixed_groups, row.explored))
 
 
-def _of_models(row: TableRow) -> tuple[str, ...]:
+def _model_cells(row: TableRow) -> tuple[str, ...]:
     priced = row.usd or not row.tokens
     return f"{row.tokens:,}", f"{row.usd:.2f}" if priced else "price not set"
 
 
-def _cells(row: TableRow) -> tuple[str, ...]:
+def _result_cells(row: TableRow) -> tuple[str, ...]:
     return (
         f"{row.name} ({row.mark})" if row.mark else row.name,
         f"{row.success:.1%}",

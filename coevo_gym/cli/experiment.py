@@ -20,13 +20,13 @@ from coevo_gym.cli.output import (
     print_json,
     print_numbers,
     say,
-    say_aside,
     say_block,
+    say_to_stderr,
 )
-from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, prepare, print_rows
-from coevo_gym.cli.sources import benchmarks, completing, tables
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, prepare_run, print_plan
+from coevo_gym.cli.sources import benchmark_names, make_completer, table_names
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.display import RunProgress, telling
+from coevo_gym.runs.display import RunProgress, send_logs_to
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
 
@@ -50,14 +50,14 @@ def experiment(
         typer.Argument(
             metavar="[NAME_OR_TOML]",
             help="Name of a table (see --list), or a .toml file.",
-            autocompletion=completing(tables),
+            autocompletion=make_completer(table_names),
         ),
     ] = None,
     benchmark: Annotated[
         str | None,
         typer.Option(
             help="Benchmark to train on; the table's first benchmark by default.",
-            autocompletion=completing(benchmarks),
+            autocompletion=make_completer(benchmark_names),
         ),
     ] = None,
     budget: Annotated[
@@ -153,17 +153,17 @@ def experiment(
     if sum((as_json, as_csv, as_md)) > 1:
         raise ConfigError("Pass only one of --json, --csv and --md.")
     from coevo_gym.runs.experiments.cells import choose
-    from coevo_gym.runs.experiments.definition import load
+    from coevo_gym.runs.experiments.definition import load_experiment
 
     size = None if budget is None else budget.value
     if listing:
-        _list(name, benchmark, size, as_json)
+        _list_tables(name, benchmark, size, as_json)
         return
     if name is None:
         raise ConfigError("No table given. `coevo experiment --list` lists all tables.")
     names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
     chosen = choose(
-        load(name),
+        load_experiment(name),
         RUNS,
         benchmark=benchmark,
         budget=size,
@@ -182,49 +182,49 @@ def experiment(
     if card is not None:
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if export is not None:
-        from coevo_gym.runs.experiments.making import export as write_cells
+        from coevo_gym.runs.experiments.making import export_cells
 
-        table = write_cells(chosen, export)
-        say_aside(f"Cells: {export}. Table: {export.with_suffix('.md')}")
+        table = export_cells(chosen, export)
+        say_to_stderr(f"Cells: {export}. Table: {export.with_suffix('.md')}")
     elif finished:
-        from coevo_gym.runs.experiments.making import finished as finished_table
+        from coevo_gym.runs.experiments.making import finished_table
 
         table = finished_table(chosen)
     else:
-        table = _make(chosen, yes, ignore_memory)
-    _print(table, as_json, as_csv, as_md)
+        table = _run_experiment(chosen, yes, ignore_memory)
+    _print_results(table, as_json, as_csv, as_md)
 
 
-def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
+def _run_experiment(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run an experiment's missing cells, write the result files, and print their location."""
     for cell in chosen.cells():
         if cell.state != "finished":
-            prepare(cell.config, yes=yes, ignore_memory=ignore_memory)
-    from coevo_gym.runs.experiments.making import make
+            prepare_run(cell.config, yes=yes, ignore_memory=ignore_memory)
+    from coevo_gym.runs.experiments.making import make_table
 
     with (
         RunProgress(errors, one_line=True) as progress,
-        telling(progress.say),
+        send_logs_to(progress.say),
         StopRequest() as stop,
     ):
         try:
-            table, counts = make(chosen, progress, stop, agreed=yes)
+            table, counts = make_table(chosen, progress, stop, agreed=yes)
         except Stopped:
             again = " ".join(sys.argv[1:]) or f"experiment {chosen.experiment.name}"
             progress.say(f"Stopped and saved. Continue with: coevo {again}")
             raise typer.Exit(INTERRUPTED) from None
-    say_aside(f"{counts}. Table: {chosen.folder / 'table.md'}")
+    say_to_stderr(f"{counts}. Table: {chosen.folder / 'table.md'}")
     return table
 
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print each run's plan and requirements in a table, without repeating identical plans."""
-    from coevo_gym.runs.experiments.making import printed_beside
-    from coevo_gym.runs.experiments.needs import played
+    from coevo_gym.runs.experiments.making import comparable_paper_results
+    from coevo_gym.runs.experiments.needs import omit_language_model_rows
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
-    chosen, cells, why = played(chosen)
-    results, differing = printed_beside(chosen, cells)
+    chosen, cells, why = omit_language_model_rows(chosen)
+    results, differing = comparable_paper_results(chosen, cells)
     plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}
     for cell in cells[: len({cell.row.name for cell in cells})]:  # the first seed's
         planned = plan_of(cell.config, card)
@@ -256,14 +256,14 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     ]
     say_block(f"{experiment.title} ({benchmark}, budget {budget})", facts)
     for pairs, (names, _) in plans.items():
-        print_rows(pairs, f"\neach cell of {', '.join(names)}")
+        print_plan(pairs, f"\neach cell of {', '.join(names)}")
 
 
-def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None:
+def _print_results(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None:
     from coevo_gym.runs.experiments import writing
 
     if as_json or as_csv or as_md:
-        make = writing.as_json if as_json else writing.as_csv if as_csv else writing.markdown
+        make = writing.as_json if as_json else writing.as_csv if as_csv else writing.as_markdown
         typer.echo(make(table), nl=False)
         return
     say(f"{table.title} ({table.benchmark}, budget {table.budget})")
@@ -281,10 +281,15 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
         say(note)
 
 
-def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: bool) -> None:
-    from coevo_gym.runs.experiments.definition import load, names
+def _list_tables(
+    name: str | None, benchmark: str | None, budget: str | None, as_json: bool
+) -> None:
+    from coevo_gym.runs.experiments.definition import experiment_names, load_experiment
 
-    rows = [_to_json(load(each), benchmark, budget) for each in ([name] if name else names())]
+    rows = [
+        _to_json(load_experiment(each), benchmark, budget)
+        for each in ([name] if name else experiment_names())
+    ]
     if as_json:
         print_json(rows)
         return
@@ -302,10 +307,10 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
 
 
 def _to_json(entry: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
-    from coevo_gym.runs.experiments.cells import size_of
+    from coevo_gym.runs.experiments.cells import find_size
     from coevo_gym.runs.experiments.needs import needs_of
 
-    size = size_of(entry, budget)
+    size = find_size(entry, budget)
     needs = needs_of(entry, benchmark or entry.benchmarks[0], size)
     missing = [f"{need.what}: {need.missing}" for need in needs if need.missing]
     return {

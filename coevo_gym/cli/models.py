@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from coevo_gym.agents.lm.stored_models import fetch_model, get_model_source, list_models
-from coevo_gym.cli.output import AsJson, busy, console, installing, print_json, say
+from coevo_gym.cli.output import AsJson, console, print_json, say, show_activity, show_installation
 from coevo_gym.cli.sources import RunName
 from coevo_gym.provision import models_home
 from coevo_gym.store.folder import RunFolder
@@ -18,7 +18,7 @@ app = typer.Typer(help="List, fetch or export language models.", no_args_is_help
 
 
 @app.command("list")
-def model_list(as_json: AsJson = False) -> None:
+def print_models(as_json: AsJson = False) -> None:
     """List the models that a policy can use, and the models that can be fetched.
 
     For example: coevo model list --json
@@ -36,7 +36,7 @@ def model_list(as_json: AsJson = False) -> None:
 
 
 @app.command("fetch")
-def model_fetch(
+def fetch(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of a model; see `coevo model list`.")
     ],
@@ -52,13 +52,13 @@ def model_fetch(
     For example: coevo model fetch smollm2
     """
     size = f"{get_model_source(name).download_mb} MB"
-    with installing(f"{name} ({size})", models_home()) as tell:
+    with show_installation(f"{name} ({size})", models_home()) as tell:
         folder = fetch_model(name, source, tell=tell)
     say(f"{name} is ready in {folder}")
 
 
 @app.command("export")
-def model_export(
+def export(
     run: RunName,
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the model.")],
     policy: Annotated[
@@ -93,7 +93,7 @@ def model_export(
     from coevo_gym.runs.folders.model_folder import export_model
 
     folder = RunFolder.of(run)
-    with busy(f"exporting {folder.path.name}"):
+    with show_activity(f"exporting {folder.path.name}"):
         card = export_model(
             folder, target, policy=policy, step=step, adapter=adapter, overwrite=overwrite
         )

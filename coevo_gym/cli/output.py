@@ -44,17 +44,17 @@ _PIPE_WIDTH = 200
 def print_json(value: Any) -> None:
     """Print a value as JSON, escaping non-printable characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    typer.echo(HIDDEN.sub(lambda match: _as_json(match[0]), text))
+    typer.echo(HIDDEN.sub(lambda match: _escape_character(match[0]), text))
 
 
-def _as_json(character: str) -> str:
+def _escape_character(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def print_table(table: Table) -> None:
     """Print a table at the width of the terminal, or without wrapping if output is piped."""
-    _printer().print(table)
+    _table_console().print(table)
 
 
 def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
@@ -64,8 +64,8 @@ def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
     Each repeats the key columns, so that its rows can be identified. The first column is always a
     key column.
     """
-    printer = _printer()
-    for part in _parts(table, keys, printer.width):
+    printer = _table_console()
+    for part in _split_columns(table, keys, printer.width):
         printer.print(part)
 
 
@@ -74,11 +74,11 @@ def is_piped() -> bool:
     return not console.is_terminal and "COLUMNS" not in os.environ
 
 
-def _printer() -> Console:
+def _table_console() -> Console:
     return SafeConsole(width=_PIPE_WIDTH) if is_piped() else console
 
 
-def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
+def _split_columns(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
     if 1 + sum(map(_width, table.columns)) <= width:
         yield table
         return
@@ -88,11 +88,11 @@ def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
     part, left = [*repeated], room
     for column in (column for column in rest if column.header not in keys):
         if len(part) > len(repeated) and _width(column) > left:
-            yield _with_columns(table, part)
+            yield _select_columns(table, part)
             part, left = [*repeated], room
         part.append(column)
         left -= _width(column)
-    yield _with_columns(table, part)
+    yield _select_columns(table, part)
 
 
 def _width(column: Column) -> int:
@@ -101,7 +101,7 @@ def _width(column: Column) -> int:
     return 3 + max(cell_len(render(visible(str(text))).plain) for text in texts)
 
 
-def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
+def _select_columns(table: Table, columns: Sequence[Column]) -> Table:
     part = Table(*(column.copy() for column in columns), title=table.title)
     for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         part.add_row(*cells, style=table.rows[number].style)
@@ -159,19 +159,19 @@ def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -
         )
 
 
-def say_aside(text: str) -> None:
+def say_to_stderr(text: str) -> None:
     """Print a line for the user to stderr, separate from the command's output."""
     errors.print(text, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def agree(asked: Sequence[CostEstimate]) -> bool:
+def ask_to_accept_cost(asked: Sequence[CostEstimate]) -> bool:
     """Ask the user to accept the cost of paid models. Return False if there is no terminal."""
     from coevo_gym.runs.planning.cost import in_words
 
     paid = [estimate for estimate in asked if estimate.paid]
     if not paid or not (sys.stdin.isatty() and errors.is_terminal):
         return False
-    say_aside(in_words(paid))
+    say_to_stderr(in_words(paid))
     return typer.confirm("Continue?", err=True, abort=True)
 
 
@@ -185,7 +185,7 @@ def ask_to_permit(missing: Sequence[Demand]) -> None:
 
     if not (sys.stdin.isatty() and errors.is_terminal):
         require(*missing)
-    say_aside(in_words(missing))
+    say_to_stderr(in_words(missing))
     typer.confirm("Permit this?", err=True, abort=True)
 
 
@@ -200,34 +200,34 @@ def require_writable(file: Path | None) -> None:
 
 
 @contextmanager
-def busy(what: str) -> Iterator[Callable[[str], None]]:
+def show_activity(what: str) -> Iterator[Callable[[str], None]]:
     """Show a spinner on a terminal, or print plain lines elsewhere, during a long operation.
 
     Yields:
         A function that reports the current activity.
     """
     if not errors.is_terminal:
-        say_aside(f"{what} ...")
-        yield lambda now: say_aside(f"{now} ...")
+        say_to_stderr(f"{what} ...")
+        yield lambda now: say_to_stderr(f"{now} ...")
         return
     with errors.status(f"{what} ...") as status:
         yield lambda now: status.update(f"{now} ...")
 
 
 @contextmanager
-def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
+def show_installation(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
     """Show a spinner and write ``progress.json`` during an installation.
 
     Yields:
         A function that reports the current activity.
     """
     with (
-        busy(f"installing {what}") as tell,
+        show_activity(f"installing {what}") as tell,
         ProgressFile(_Spinning(tell), folder, "install", what) as reporter,
         followed_by(_Following(reporter)),
     ):
-        reporter.phase(f"installing {what}", 0)
-        yield lambda now: reporter.phase(now, 0)
+        reporter.begin_phase(f"installing {what}", 0)
+        yield lambda now: reporter.begin_phase(now, 0)
 
 
 class _Following:
@@ -239,7 +239,7 @@ class _Following:
     def __call__(self, what: str, done: int, total: int) -> None:
         if what != self._what:
             self._what = what
-            self._progress.phase(what, total, done)
+            self._progress.begin_phase(what, total, done)
         self._progress.update(done)
 
 
@@ -249,7 +249,7 @@ class _Spinning(ProgressSink):
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell, self._name, self._total, self._shown = tell, "", 0, 0
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Report the start of a phase."""
         if self._name:  # the context manager has started its own phase
             self._tell(name)

@@ -12,14 +12,14 @@ from typing import Annotated, cast
 
 import typer
 
-from coevo_gym.cli.output import busy, console, say, say_aside
+from coevo_gym.cli.output import console, say, say_to_stderr, show_activity
 from coevo_gym.cli.play_terminal import play_episode
-from coevo_gym.cli.sources import NativeSplit, benchmarks, completing, runs
+from coevo_gym.cli.sources import NativeSplit, benchmark_names, make_completer, run_names
 from coevo_gym.core.benchmark import find_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.runs.tasks.demonstrations import keep_demonstration, why_not
+from coevo_gym.runs.tasks.demonstrations import keep_demonstration, refusal_reason
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.play.game import Played, PlayedGame
 from coevo_gym.view.play.scores import Scores, open_scores
@@ -54,18 +54,18 @@ def play_in_browser(
     stopping = threading.Event()
     manager = EpisodeManager(source, demonstrations=demonstrations, scores=scores, first=first)
 
-    def opened(url: str) -> None:
+    def report_url(url: str) -> None:
         ready()
         say(f"play {source.name} at {url}")
-        say_aside("reachable from this machine only · Ctrl-C stops it")
+        say_to_stderr("reachable from this machine only · Ctrl-C stops it")
 
-    def end() -> None:
+    def close_when_stopped() -> None:
         stopping.wait()
         manager.close()
 
     # Engines stop at once instead of finishing an answer that may take a minute.
-    threading.Thread(target=end, daemon=True).start()
-    serve(make_app(PlayRoutes(manager)), port, stopping, opened, browser=browser)
+    threading.Thread(target=close_when_stopped, daemon=True).start()
+    serve(make_app(PlayRoutes(manager)), port, stopping, report_url, browser=browser)
 
 
 def play(
@@ -74,7 +74,7 @@ def play(
         typer.Argument(
             metavar="[BENCHMARK]",
             help="Name of a benchmark; see `coevo envs`.",
-            autocompletion=completing(benchmarks),
+            autocompletion=make_completer(benchmark_names),
         ),
     ] = None,
     task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
@@ -87,7 +87,7 @@ def play(
         typer.Option(
             metavar="RUN",
             help="Play tasks that were evolved in this run.",
-            autocompletion=completing(runs),
+            autocompletion=make_completer(run_names),
         ),
     ] = None,
     web: Annotated[bool, typer.Option("--web", help="Play in the browser.")] = False,
@@ -136,7 +136,7 @@ def play(
     """
     _check_options(benchmark, task, split, seed, run, name)
     with ExitStack() as closing_at_end, ExitStack() as starting:
-        starting.enter_context(busy(f"starting {benchmark or run}"))
+        starting.enter_context(show_activity(f"starting {benchmark or run}"))
         if run is not None:
             source = run_source(RunFolder.of(run))
             if benchmark is not None and find_benchmark(benchmark).name != source.benchmark:
@@ -150,12 +150,12 @@ def play(
             source = replace(source, make_env=scores.make_env)
         if web:
             path = keep or Path("demonstrations") / f"{source.benchmark}.jsonl"
-            chosen = _chosen(source, task, seed)
+            chosen = _select_task(source, task, seed)
             play_in_browser(
                 source, path, scores, chosen, port=port, browser=browser, ready=starting.close
             )
         else:
-            _play_here(source, keep, scores, task, seed, starting)
+            _play_in_terminal(source, keep, scores, task, seed, starting)
 
 
 def _check_options(
@@ -176,14 +176,14 @@ def _check_options(
         raise ConfigError("With --name, tasks are played in a fixed order. Omit --task and --seed.")
 
 
-def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | None:
+def _select_task(source: PlaySource, task: str | None, seed: int | None) -> Task | None:
     """Return the task that ``--task`` or ``--seed`` selects, or None."""
     if task is not None:
         return source.find(task)
     return None if seed is None else source.draw_task(seed)
 
 
-def _play_here(
+def _play_in_terminal(
     source: PlaySource,
     keep: Path | None,
     scores: Scores | None,
@@ -192,7 +192,7 @@ def _play_here(
     starting: ExitStack,
 ) -> None:
     """Play one episode in the terminal."""
-    begun, env_seed = _chosen(source, task, seed), seed or 0
+    begun, env_seed = _select_task(source, task, seed), seed or 0
     if scores is not None:
         begun = scores.next()
         if begun is None:
@@ -204,27 +204,27 @@ def _play_here(
     with closing(env):
         game = play_episode(env, chosen, console, read, seed=env_seed, ready=starting.close)
     if scores is not None:
-        _count(scores, game)
+        _save_score(scores, game)
     if keep is not None and game.played is not None:
-        _keep(keep, source, chosen, game.played)
+        _save_demonstration(keep, source, chosen, game.played)
 
 
-def _count(scores: Scores, game: PlayedGame) -> None:
+def _save_score(scores: Scores, game: PlayedGame) -> None:
     if game.played is None:
         if game.taken:
             scores.lose(game.task, len(game.taken), EndReason.ABANDONED, "left")
         return
     scores.add(game.task, game.played.counted)
     summary = scores.to_json()
-    say_aside(
+    say_to_stderr(
         f"{summary['solved']} of {summary['played']} solved, "
         f"{summary['tasks'] - summary['played']} tasks to go. Saved in {summary['folder']}."
     )
 
 
-def _keep(path: Path, source: PlaySource, task: Task, played: Played) -> None:
-    if (why := why_not(task, played.training)) or played.training is None:
-        say_aside(f"Not saved as a demonstration. {why}")
+def _save_demonstration(path: Path, source: PlaySource, task: Task, played: Played) -> None:
+    if (why := refusal_reason(task, played.training)) or played.training is None:
+        say_to_stderr(f"Not saved as a demonstration. {why}")
         return
     keep_demonstration(path, task, played.training, source.bench)
-    say_aside(f"Saved as a demonstration in {path}.")
+    say_to_stderr(f"Saved as a demonstration in {path}.")

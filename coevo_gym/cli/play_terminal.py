@@ -47,39 +47,39 @@ class Hand:
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show a page and the possible actions."""
-        self._page(view)
-        self._list(choices)
+        self._print_page(view)
+        self._list_choices(choices)
 
     def read(self) -> str:
         """Read one line, or a block of lines fenced by triple backticks."""
         first = self.typed().strip()
-        return _block(first, self.typed) if _opens(first) else first
+        return _read_block(first, self.typed) if _opens_block(first) else first
 
-    def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
+    def parse_action(self, line: str, view: View, choices: Sequence[str]) -> str | None:
         """Turn a line of input into an action. If the line is invalid, say why and return None."""
         if not line.isdecimal():
             if not line:
-                self._explain(choices)
+                self._explain_input(choices)
             return line or None
         place = int(line) - 1 if len(line) < 6 else -1
         if 0 <= place < len(choices):
             return choices[place]
-        self._explain(choices)
+        self._explain_input(choices)
         return None
 
-    def _explain(self, choices: Sequence[str]) -> None:
+    def _explain_input(self, choices: Sequence[str]) -> None:
         most = len(choices)
         self.console.print(f"[yellow]Type a number from 1 to {most}, or an action.[/]")
 
-    def _page(self, view: View) -> None:
+    def _print_page(self, view: View) -> None:
         text = view.observation.replace(SEPARATOR, "\n")
         task = f"Your task is to: {view.instruction}"  # the panel above shows it
         lines = [line for line in text.split("\n") if line.removesuffix(".") != task]
         self.show(escape("\n".join(lines)))
 
-    def _list(self, choices: Sequence[str]) -> None:
+    def _list_choices(self, choices: Sequence[str]) -> None:
         for number, choice in enumerate(choices[:_SHOWN], start=1):
-            self.show(f"  {_number(number)}  {escape(choice)}")
+            self.show(f"  {_format_number(number)}  {escape(choice)}")
         if len(choices) > _SHOWN:
             self.console.print(f"  … and {len(choices) - _SHOWN} more")
 
@@ -98,7 +98,7 @@ class ShopHand(Hand):
             return
 
         def show(text: str, label: str) -> None:
-            self.show(f"  {_number(number[text.lower()])}  {label}")
+            self.show(f"  {_format_number(number[text.lower()])}  {label}")
 
         if page.page == "results":
             self.show(f"Page {page.number or 0} (Total results: {page.found or 0})")
@@ -137,22 +137,22 @@ class ToolsHand(Hand):
                 f"lists {len(choices)} calls to choose by number.[/]"
             )
 
-    def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Convert a line of input into an action, as :meth:`Hand.meant` does."""
+    def parse_action(self, line: str, view: View, choices: Sequence[str]) -> str | None:
+        """Convert a line of input into an action, as :meth:`Hand.parse_action` does."""
         tools = {tool.name: tool for tool in read_tools(view)}
         if line == "??":
             for number, choice in enumerate(choices, start=1):
                 call = choice.rpartition("</think>")[2]
-                self.show(f"  {_number(number)}  {escape(call)}")
+                self.show(f"  {_format_number(number)}  {escape(call)}")
             return None
         if line.startswith("?"):
-            self._document(line[1:].strip(), tools)
+            self._print_documentation(line[1:].strip(), tools)
             return None
         if line in tools:
-            return self._filled_in(tools[line])
-        return super().meant(line, view, choices)
+            return self._ask_for_arguments(tools[line])
+        return super().parse_action(line, view, choices)
 
-    def _document(self, name: str, tools: Mapping[str, Tool]) -> None:
+    def _print_documentation(self, name: str, tools: Mapping[str, Tool]) -> None:
         if not name:
             for tool in tools.values():
                 about = escape(tool.about.partition(". ")[0])
@@ -165,7 +165,7 @@ class ToolsHand(Hand):
         self.show(f"[bold cyan]{escape(document.signature)}[/]")
         self.show(escape(document.text))
 
-    def _filled_in(self, tool: Tool) -> str | None:
+    def _ask_for_arguments(self, tool: Tool) -> str | None:
         """Ask for a call's arguments one by one, and return None if an argument is invalid."""
         arguments = {}
         for parameter in tool.parameters:
@@ -190,8 +190,8 @@ class CodeHand(Hand):
     def read(self) -> str:
         """Read a block between backticks, or lines of code up to the end of a statement."""
         first = self.typed().rstrip()
-        if _opens(first.strip()):
-            return _block(first.strip(), self.typed)
+        if _opens_block(first.strip()):
+            return _read_block(first.strip(), self.typed)
         lines = [first.lstrip()]
         while is_unfinished("\n".join(lines)):
             lines.append(self.typed().rstrip())
@@ -207,15 +207,15 @@ _HANDS: Mapping[str, type[Hand]] = {
 }
 
 
-def _number(number: int) -> str:
+def _format_number(number: int) -> str:
     return f"[bold cyan]{number:3}[/]"
 
 
-def _opens(line: str) -> bool:
+def _opens_block(line: str) -> bool:
     return line.startswith(_FENCE) and line.count(_FENCE) == 1
 
 
-def _block(first: str, read: Read) -> str:
+def _read_block(first: str, read: Read) -> str:
     lines = [first]
     while lines[-1].strip() != _FENCE or len(lines) == 1:
         lines.append(read())
@@ -262,19 +262,19 @@ def play_episode(
             line = hand.read()
             if line in ("q", "quit"):
                 return game
-            meant = hand.meant(line, view, choices)
+            meant = hand.parse_action(line, view, choices)
         except EOFError:
             return game
         if meant is not None:
             action = action_of(view, meant)
             refusal = action if isinstance(action, RefusedAction) else game.act(action)
             if refusal is not None:
-                _explain(console, refusal)
+                _explain_refusal(console, refusal)
     _tell_outcome(console, game.played, task)
     return game
 
 
-def _explain(console: Console, refusal: RefusedAction) -> None:
+def _explain_refusal(console: Console, refusal: RefusedAction) -> None:
     if refusal.shown:
         console.print(escape(refusal.shown), style="dim", highlight=False)
     console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this did not cost a step)[/]")

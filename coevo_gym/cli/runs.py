@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_aside
-from coevo_gym.cli.sources import completing, evaluations, runs
+from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_to_stderr
+from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import duration
 from coevo_gym.store.folder import RUNS, RunFolder, finite
@@ -55,7 +55,7 @@ def print_runs(
     from coevo_gym.view.model.runs import list_runs
 
     if table is not None:
-        listing.check_table(table)
+        listing.require_table(table)
         rows, tables, evaluations = list_runs(RunCollection(Library([str(RUNS / table)]))), [], []
     else:
         alone = [RunFolder(RUNS / name) for name in RunFolder.names()]
@@ -64,16 +64,16 @@ def print_runs(
     if as_json:
         print_json(
             {
-                "runs": [_json(row) for row in rows],
-                "tables": [_json(row) for row in tables],
-                "evals": [_json(row) for row in evaluations],
+                "runs": [_to_json(row) for row in rows],
+                "tables": [_to_json(row) for row in tables],
+                "evals": [_to_json(row) for row in evaluations],
             }
         )
         return
     if not (rows or tables or evaluations):
         say("runs/ and evals/ are empty. Start a run: coevo train quickstart")
         return
-    for section in (_runs(rows), _tables(tables), _evaluations(evaluations)):
+    for section in (_run_section(rows), _table_section(tables), _eval_section(evaluations)):
         if section.row_count:
             print_table(section)
     for row in (*rows, *evaluations):
@@ -88,7 +88,7 @@ def remove_runs(
         typer.Argument(
             metavar="NAME...",
             help="Names or folders of runs, tables or evaluations.",
-            autocompletion=completing(runs, evaluations),
+            autocompletion=make_completer(run_names, eval_names),
         ),
     ],
     yes: Yes = False,
@@ -104,16 +104,16 @@ def remove_runs(
 
       coevo runs rm evals/tested controls --yes
     """
-    from coevo_gym.runs.folders.removing import find_kept, remove
+    from coevo_gym.runs.folders.removing import find_removable, remove
 
-    items = list({item.path.resolve(): item for item in map(find_kept, names)}.values())
+    items = list({item.path.resolve(): item for item in map(find_removable, names)}.values())
     for item in items:
         cells = f", {len(item.folders)} cells" if item.kind == "table" else ""
-        say(f"{item.path}: {item.kind}{cells}, {_size(item.size)}")
-    _agree(f"Delete {'it' if len(items) == 1 else f'all {len(items)}'}?", yes)
+        say(f"{item.path}: {item.kind}{cells}, {_format_size(item.size)}")
+    _confirm(f"Delete {'it' if len(items) == 1 else f'all {len(items)}'}?", yes)
     for item in items:
         remove(item)
-    say(f"Deleted: {_size(sum(item.size for item in items))}.")
+    say(f"Deleted: {_format_size(sum(item.size for item in items))}.")
 
 
 @app.command("gc")
@@ -138,9 +138,9 @@ def free_space(
 
       coevo runs gc --yes
     """
-    from coevo_gym.runs.folders.removing import free, freeable
+    from coevo_gym.runs.folders.removing import find_freeable, free
 
-    items = freeable()
+    items = find_freeable()
     if as_json:
         if not dry_run and not yes:
             raise ConfigError(
@@ -155,74 +155,76 @@ def free_space(
         return
     table = Table(Column("path", overflow="fold"), Column("size", justify="right"), "why", box=None)
     for item in items:
-        table.add_row(escape(str(item.path)), _size(item.size), item.why)
+        table.add_row(escape(str(item.path)), _format_size(item.size), item.why)
     print_table(table)
-    say(f"Total: {_size(sum(item.size for item in items))}.")
+    say(f"Total: {_format_size(sum(item.size for item in items))}.")
     if dry_run:
         return
-    _agree("Delete it?", yes)
-    say(f"Freed: {_size(free(items))}.")
+    _confirm("Delete it?", yes)
+    say(f"Freed: {_format_size(free(items))}.")
 
 
-def _agree(question: str, yes: bool) -> None:
+def _confirm(question: str, yes: bool) -> None:
     """Ask the user for confirmation, unless ``--yes`` was passed."""
     if yes:
         return
     if not (sys.stdin.isatty() and errors.is_terminal):
         raise ConfigError("Nothing was deleted: confirmation requires a terminal. Pass --yes.")
     if not typer.confirm(question, err=True):
-        say_aside("Nothing was deleted.")
+        say_to_stderr("Nothing was deleted.")
         raise typer.Abort
 
 
-def _json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
+def _to_json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
     fields = row.model_dump(mode="json", exclude={"on_disk"})
     on_disk = row.on_disk.model_dump(mode="json") if row.on_disk else {}
     problem = fields.get("problem") or on_disk["problem"]
     return dict(finite({**fields, **on_disk, "problem": problem}))
 
 
-def _runs(rows: list[RunRow]) -> Table:
-    table = _listing("run", "benchmark", "preset", "steps per arm")
+def _run_section(rows: list[RunRow]) -> Table:
+    table = _make_section("run", "benchmark", "preset", "steps per arm")
     for row in rows:
         saved = row.on_disk.steps if row.on_disk else {}
         steps = ", ".join(f"{arm} {saved.get(arm, 0)}" for arm in row.arms)
-        _add(table, row, row.benchmark, row.preset, steps)
+        _add_row(table, row, row.benchmark, row.preset, steps)
     return table
 
 
-def _tables(rows: list[TableOfRuns]) -> Table:
-    table = _listing("table", "cells")
+def _table_section(rows: list[TableOfRuns]) -> Table:
+    table = _make_section("table", "cells")
     for row in rows:
-        _add(table, row, ", ".join(f"{n} {state}" for state, n in row.cells.items()))
+        _add_row(table, row, ", ".join(f"{n} {state}" for state, n in row.cells.items()))
     return table
 
 
-def _evaluations(rows: list[EvalRow]) -> Table:
-    table = _listing("evaluation", "of", "split", "episodes", "success")
+def _eval_section(rows: list[EvalRow]) -> Table:
+    table = _make_section("evaluation", "of", "split", "episodes", "success")
     for row in rows:
         success = "" if row.success is None else f"{row.success:.1%}"
         of = f"{row.policy} of {row.source}" if row.source else ""
-        _add(table, row, of, row.split, f"{row.done}/{row.total}", success)
+        _add_row(table, row, of, row.split, f"{row.done}/{row.total}", success)
     return table
 
 
-def _listing(kind: str, *columns: str) -> Table:
+def _make_section(kind: str, *columns: str) -> Table:
     return Table(
         Column(kind, overflow="fold"), Column("state", no_wrap=True), *columns,
         Column("size", justify="right"), "changed (UTC)", box=None,
     )  # fmt: skip
 
 
-def _add(table: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
+def _add_row(table: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
     """Add a table row for a run or evaluation; ``cells`` go between the state and size columns."""
     assert row.on_disk is not None
-    state = _state(row.on_disk.state, row.on_disk.progress)
+    state = _format_state(row.on_disk.state, row.on_disk.progress)
     changed = row.on_disk.changed[:16].replace("T", " ")
-    table.add_row(escape(row.name), state, *map(escape, cells), _size(row.on_disk.size), changed)
+    table.add_row(
+        escape(row.name), state, *map(escape, cells), _format_size(row.on_disk.size), changed
+    )
 
 
-def _state(state: str, progress: WorkProgress | None) -> str:
+def _format_state(state: str, progress: WorkProgress | None) -> str:
     """Format the state of a run or evaluation in colour, with the time left while it is running."""
     text = state
     if state == "running" and progress is not None and progress.state == "running":
@@ -233,7 +235,7 @@ def _state(state: str, progress: WorkProgress | None) -> str:
     return f"[{_STYLES[state]}]{escape(text)}[/]"
 
 
-def _size(size: float) -> str:
+def _format_size(size: float) -> str:
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coevo_gym.cli.output import say, say_aside
+from coevo_gym.cli.output import say, say_to_stderr
 from coevo_gym.cli.sources import BenchmarkName
 from coevo_gym.core.benchmark import find_benchmark
 from coevo_gym.core.errors import StoreError
@@ -163,8 +163,10 @@ def serve(
                 say(session.recovered)
             begun = "resumes from" if session.replayed else "is saved in"
             say(f"serving {spec.name} at {url}; the session {begun} {path}")
-            say_aside("tickets: POST /tickets/take … · envs: WebSocket /ws · Ctrl-C stops it")
-            threading.Thread(target=_tell, args=(session, stopped, say_aside), daemon=True).start()
+            say_to_stderr("tickets: POST /tickets/take … · envs: WebSocket /ws · Ctrl-C stops it")
+            threading.Thread(
+                target=_print_progress, args=(session, stopped, say_to_stderr), daemon=True
+            ).start()
 
         try:
             run(
@@ -179,10 +181,12 @@ def serve(
             )
         finally:
             stopped.set()
-    say_aside(f"Stopped. Run the same command to resume from {path}.")
+    say_to_stderr(f"Stopped. Run the same command to resume from {path}.")
 
 
-def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[str], None]) -> None:
+def _print_progress(
+    session: JournaledSession, stopped: threading.Event, tell: Callable[[str], None]
+) -> None:
     """Print the session's progress at intervals if it has changed."""
     last = ""
     while not stopped.wait(_EVERY_S):

@@ -16,10 +16,10 @@ from coevo_gym.cli.output import (
     ask_to_permit,
     print_json,
     print_table,
-    say_aside,
+    say_to_stderr,
     say_wrapped,
 )
-from coevo_gym.cli.sources import cards, completing, presets
+from coevo_gym.cli.sources import card_names, make_completer, preset_names
 from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.waiting import only_looking
 
@@ -32,7 +32,7 @@ Source = Annotated[
     typer.Argument(
         metavar="PRESET_OR_TOML",
         help="Name of a preset (see `coevo train --list`), or a .toml file.",
-        autocompletion=completing(presets),
+        autocompletion=make_completer(preset_names),
     ),
 ]
 Sets = Annotated[
@@ -63,7 +63,7 @@ Card = Annotated[
         metavar="NAME",
         help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: this machine's "
         "device).",
-        autocompletion=completing(cards),
+        autocompletion=make_completer(card_names),
     ),
 ]
 Yes = Annotated[
@@ -106,17 +106,17 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
     """
     from coevo_gym.runs.planning.cost import estimates
     from coevo_gym.runs.planning.device import device_to_plan_for
-    from coevo_gym.runs.planning.plan import plan, rows
+    from coevo_gym.runs.planning.plan import plan, plan_rows
 
     device = device_to_plan_for(config.policy, card)
     with only_looking():
         planned, asked = plan(config, device), estimates(config)
     lines = [row for estimate in asked for row in estimate.rows()]
     prices = [{**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in asked]
-    return PrintedPlan((*rows(config, planned), *lines), {**asdict(planned), "asked": prices})
+    return PrintedPlan((*plan_rows(config, planned), *lines), {**asdict(planned), "asked": prices})
 
 
-def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> None:
+def print_plan(rows: Sequence[tuple[str, str]], title: str | None = None) -> None:
     """Print a plan as a two-column table."""
     table = Table("quantity", "value", box=None, title=title, title_justify="left")
     for quantity, value in rows:
@@ -124,7 +124,7 @@ def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> Non
     print_table(table)
 
 
-def prepare(config: RunConfig, *, yes: bool, ignore_memory: bool) -> None:
+def prepare_run(config: RunConfig, *, yes: bool, ignore_memory: bool) -> None:
     """Prepare this process for a run, after asking the user to permit what its settings ask for.
 
     Raises:
@@ -157,14 +157,14 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
 
     For example: coevo config show quickstart --set seed=1
     """
-    from coevo_gym.runs.config import load_config, not_loaded
+    from coevo_gym.runs.config import load_config, unapproved_code
     from coevo_gym.runs.planning.plan import rows_of_arms
 
     resolved = load_config(source, sets=sets or ())
     blocks = {"": resolved.rows(), **rows_of_arms(resolved.config)}
-    for origin in not_loaded(resolved.config):
+    for origin in unapproved_code(resolved.config):
         kind = "methods" if origin == resolved.config.plugins.methods else "learners or losses"
-        say_aside(f"The {kind} in {origin} are not loaded.")
+        say_to_stderr(f"The {kind} in {origin} are not loaded.")
     if as_json:
         print_json(
             [

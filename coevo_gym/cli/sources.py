@@ -20,7 +20,7 @@ from coevo_gym.trainers.adapters.trainer import TRAINERS, Trainer
 Names = Callable[[], Iterable[str]]
 
 
-def completing(*sources: Names) -> Callable[[str], list[str]]:
+def make_completer(*sources: Names) -> Callable[[str], list[str]]:
     """Create a completer for an argument from functions that list its possible values."""
 
     def complete(incomplete: str) -> list[str]:
@@ -29,38 +29,38 @@ def completing(*sources: Names) -> Callable[[str], list[str]]:
     return complete
 
 
-def benchmarks() -> list[str]:
+def benchmark_names() -> list[str]:
     """List the names of the benchmarks."""
     return [spec.name for spec in benchmark_specs()]
 
 
-def presets() -> list[str]:
+def preset_names() -> list[str]:
     """List the names of the presets."""
-    from coevo_gym.runs.config import preset_names
+    from coevo_gym.runs import config
 
-    return preset_names()
+    return config.preset_names()
 
 
-def cards() -> list[str]:
+def card_names() -> list[str]:
     """List the names of the GPUs that a run can be planned for."""
     from coevo_gym.runs.planning.device import CARDS
 
     return list(CARDS)
 
 
-def tables() -> list[str]:
+def table_names() -> list[str]:
     """List the names of the experiment tables."""
-    from coevo_gym.runs.experiments.definition import names
+    from coevo_gym.runs.experiments.definition import experiment_names
 
-    return list(names())
+    return list(experiment_names())
 
 
-def runs() -> list[str]:
+def run_names() -> list[str]:
     """List the names of the runs in ``runs/``."""
     return list(RunFolder.names())
 
 
-def evaluations() -> list[str]:
+def eval_names() -> list[str]:
     """List the names of the evaluations in ``evals/``."""
     return list(EvalFolder.names())
 
@@ -70,19 +70,21 @@ BenchmarkName = Annotated[
     typer.Argument(
         metavar="BENCHMARK",
         help="Name of a benchmark; see `coevo envs`.",
-        autocompletion=completing(benchmarks),
+        autocompletion=make_completer(benchmark_names),
     ),
 ]
 RunName = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Name or folder of a run.", autocompletion=completing(runs)),
+    typer.Argument(
+        metavar="RUN", help="Name or folder of a run.", autocompletion=make_completer(run_names)
+    ),
 ]
 BenchmarkOrRun = Annotated[
     str,
     typer.Argument(
         metavar="BENCHMARK_OR_RUN",
         help="Name of a benchmark or a run.",
-        autocompletion=completing(benchmarks, runs),
+        autocompletion=make_completer(benchmark_names, run_names),
     ),
 ]
 

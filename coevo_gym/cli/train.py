@@ -13,14 +13,14 @@ from coevo_gym.cli.evaluate import result_table
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
-    agree,
+    ask_to_accept_cost,
     console,
     print_json,
     print_numbers,
     require_writable,
     say,
-    say_aside,
     say_block,
+    say_to_stderr,
 )
 from coevo_gym.cli.settings import (
     Card,
@@ -30,12 +30,12 @@ from coevo_gym.cli.settings import (
     Verify,
     Yes,
     plan_of,
-    prepare,
-    print_rows,
+    prepare_run,
+    print_plan,
 )
-from coevo_gym.cli.sources import RunName, completing, presets
+from coevo_gym.cli.sources import RunName, make_completer, preset_names
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
-from coevo_gym.runs.display import RunProgress, telling
+from coevo_gym.runs.display import RunProgress, send_logs_to
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS, RunFolder
 
@@ -49,7 +49,7 @@ def train(
         typer.Argument(
             metavar="[PRESET_OR_FILE]",
             help="Name of a preset (see --list), a .toml file, or a .jsonl file of rows.",
-            autocompletion=completing(presets),
+            autocompletion=make_completer(preset_names),
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
@@ -105,7 +105,7 @@ def train(
             "a path that ends in .toml."
         )
     if verify or tools or source.endswith(".jsonl"):
-        settings: str | dict[str, object] = _of_rows(source, verify, tools or ())
+        settings: str | dict[str, object] = _settings_for_rows(source, verify, tools or ())
     else:
         settings = source
     resolved = load_config(
@@ -118,19 +118,19 @@ def train(
         if as_json:
             print_json(planned.numbers)
         else:
-            print_rows(planned.rows)
+            print_plan(planned.rows)
         return
     if card is not None:
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
-    prepare(resolved.config, yes=yes, ignore_memory=ignore_memory)
+    prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.planning.cost import estimates
     from coevo_gym.runs.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
-    agreed = yes or agree(estimates(resolved.config))
-    _finish(
+    agreed = yes or ask_to_accept_cost(estimates(resolved.config))
+    _execute_run(
         folder,
         lambda progress, stop: train_run(
             folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed
@@ -165,12 +165,12 @@ def resume(
         from coevo_gym.runs.train import RunSummary
 
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` starts another run.")
-        _end(folder, RunSummary.read(folder))
+        _print_results(folder, RunSummary.read(folder))
         return
-    prepare(read_manifest(folder)[1], yes=yes, ignore_memory=ignore_memory)
+    prepare_run(read_manifest(folder)[1], yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.train import resume as resume_run
 
-    _finish(
+    _execute_run(
         folder,
         lambda progress, stop: resume_run(
             folder, progress, stop, ignore_arithmetic=ignore_arithmetic
@@ -222,16 +222,16 @@ def report(
         say(f"Picture: {picture}")
 
 
-def _of_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str, object]:
+def _settings_for_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str, object]:
     """Return the settings of a run on the rows in a file."""
     rows = {"file": file, "verify": verify, "tools": list(tools)}
     return {"name": Path(file).stem, "benchmark": {"rows": rows}}
 
 
-def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
+def _execute_run(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
     """Execute a run, and print its results or the command that resumes it."""
     hint = f"coevo resume {folder.path.name}"
-    with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
+    with RunProgress(console) as progress, send_logs_to(progress.say), StopRequest() as stop:
         try:
             summary = work(progress, stop)
         except Stopped:
@@ -243,10 +243,10 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSum
             if folder.manifest.is_file():
                 error.add_note(f"Continue with: {hint}")
             raise
-    _end(folder, summary)
+    _print_results(folder, summary)
 
 
-def _end(folder: RunFolder, summary: RunSummary) -> None:
+def _print_results(folder: RunFolder, summary: RunSummary) -> None:
     """Print the results of a finished run, and the command that opens the results."""
     from coevo_gym.runs.evolving.answers import in_words, warnings
     from coevo_gym.view.export.write import write_report
@@ -258,7 +258,7 @@ def _end(folder: RunFolder, summary: RunSummary) -> None:
     for arm, asked in answers.items():
         say(f"Model answers in {arm}: {in_words(asked)}")
     for warning in warnings(answers):
-        say_aside(f"warning: {warning}")
+        say_to_stderr(f"warning: {warning}")
     say(f"Report: {write_report(folder)}")
     say(f"Look inside: coevo view {folder.path.name}")
 
@@ -279,7 +279,7 @@ def _list_presets(as_json: bool) -> None:
     for kind, name, about, sets in own:
         use = " ".join(["coevo train quickstart", *(f"--set {one}" for one in sets)])
         say_block(f"your {kind} {name}", [("", about), ("use", use)])
-    say_aside(
+    say_to_stderr(
         "Costs are upper bounds, which assume that every answer has its maximum length. "
         "`coevo train NAME --dry-run` prints the whole plan; --card NAME plans for another GPU."
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coevo_gym.cli.output import busy, say, say_aside
-from coevo_gym.cli.sources import completing, evaluations, runs
+from coevo_gym.cli.output import say, say_to_stderr, show_activity
+from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def view(
             metavar="[RUN]...",
             help="Runs, evaluations or tables of runs, each given by name or folder.",
             show_default="all in runs/ and evals/",
-            autocompletion=completing(runs, evaluations),
+            autocompletion=make_completer(run_names, eval_names),
         ),
     ] = None,
     port: Annotated[
@@ -78,10 +78,10 @@ def view(
     if export is not None:
         from coevo_gym.view.export.write import export_pages
 
-        with busy("exporting") as tell:
+        with show_activity("exporting") as tell:
             output = export_pages(library, export, episodes=with_episodes, tell=tell)
         for line in output.left_out:
-            say_aside(line)
+            say_to_stderr(line)
         say(f"Open {output.page} ({output.bytes / 1e6:.1f} MB).")
         return
     _serve(library, port, browser=browser)
@@ -96,12 +96,12 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
 
     count = len(library.runs()) + len(library.evals())
     if not count:
-        say_aside("runs/ and evals/ are empty; new runs appear on the page as they start.")
+        say_to_stderr("runs/ and evals/ are empty; new runs appear on the page as they start.")
     stopping = threading.Event()
 
     def ready(url: str) -> None:
         say(f"viewing at {url}")
-        say_aside("reachable from this machine only, read-only · Ctrl-C stops it")
+        say_to_stderr("reachable from this machine only, read-only · Ctrl-C stops it")
 
     page = f"#/{library.home}" if library.home else ""
     serve(

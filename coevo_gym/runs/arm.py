@@ -24,12 +24,12 @@ from coevo_gym.curricula.session.curriculum_session import CurriculumSession, Se
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.methods.kit import OnVerdict
-from coevo_gym.runs.assembly import Assembly, restoring, weights_hash
+from coevo_gym.runs.assembly import Assembly, check_restored, weights_hash
 from coevo_gym.runs.config import ArmConfig
 from coevo_gym.runs.evals.final import FINAL_SCORE
-from coevo_gym.runs.evolving.answers import answers_of
-from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredRoundSteps, stack
-from coevo_gym.runs.manifest import note_interface
+from coevo_gym.runs.evolving.answers import count_answers
+from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredRoundSteps, wrap_evolver
+from coevo_gym.runs.manifest import record_interface
 from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import WARMUP
@@ -62,7 +62,7 @@ class Arm:
         settings: the settings of the arm.
         assembly: the assembly that creates the run's parts.
         events: the listener for the training loop; set after construction.
-        evaluated: the agent for evaluations; use it within :meth:`as_evaluated`.
+        evaluated: the agent for evaluations; use it within :meth:`use_averaged_weights`.
     """
 
     events: ArmEvents
@@ -77,9 +77,10 @@ class Arm:
     ) -> None:
         config, self.name, self.policy = assembly.config, settings.name, assembly.policy
         self._on_verdict, self._closed = on_verdict, False
-        self.asked, self.analyst = assembly.asked(settings), assembly.asked_by_studies(settings)
+        self.asked = assembly.explorer_model(settings)
+        self.analyst = assembly.analyst_model(settings)
         self._stop_asking = assembly.models.stop
-        method = assembly.method(settings, self._judged)
+        method = assembly.method(settings, self._forward_verdict)
         agent = assembly.agent(self.policy)
         self.learner = make_learner(
             method.learner, self.policy, method.credit, seed=assembly.seed("learner")
@@ -91,7 +92,7 @@ class Arm:
         self.first_round = method.first_round
         self.evolver: StoredEvolver | None = None
         if method.evolver is not None:
-            self.evolver = stack(
+            self.evolver = wrap_evolver(
                 method.evolver,
                 store,
                 config,
@@ -99,19 +100,21 @@ class Arm:
                 policy=self.policy,
                 native=assembly.train_tasks,
                 shared=method.first_round,
-                on_known=self._count_known,
+                on_known=self._count_usage,
             )
         round_steps = None
         if self.evolver is not None and settings.evolver.overlap:
             mode, models = config.tape.mode, assembly.models
             tape = models.store if self.asked is not None else None
             writes = mode in ("record", "fill")
-            round_steps = StoredRoundSteps(store, self.name, self.evolver.by, tape, writes=writes)
+            round_steps = StoredRoundSteps(
+                store, self.name, self.evolver.settings_hash, tape, writes=writes
+            )
 
-        evaluated = assembly.evaluated(self.policy)
+        evaluated = assembly.evaluation_agent(self.policy)
 
         def evaluate() -> Evaluation:
-            with self.as_evaluated():
+            with self.use_averaged_weights():
                 return assembly.evaluate(evaluated)
 
         self.assembly, self.settings, self.evaluated = assembly, settings, evaluated
@@ -135,12 +138,12 @@ class Arm:
             seed=config.seed,
         )
 
-    def as_evaluated(self) -> AbstractContextManager[None]:
+    def use_averaged_weights(self) -> AbstractContextManager[None]:
         """Return a context manager that switches to the policy's averaged weights, if any."""
         average: AveragedWeights | None = getattr(self.learner, "average", None)
         return average.use_in_policy() if average else nullcontext()
 
-    def success_on_trained(self) -> dict[str, float]:
+    def evaluate_trained_tasks(self) -> dict[str, float]:
         """Measure success rates on some of the warm-up tasks and some of the pool's tasks.
 
         Uses the first ``evaluation.n_trained`` tasks of each by id, and omits a rate without tasks.
@@ -151,7 +154,7 @@ class Arm:
         curriculum = self.loop.session.curriculum
         pool = curriculum.pool.tasks if isinstance(curriculum, PoolCurriculum) else ()
         sets = {"warmup_tasks": self.assembly.warmup_tasks(), "pool_tasks": pool}
-        with self.as_evaluated():
+        with self.use_averaged_weights():
             return {
                 f"{name}_success": self.assembly.evaluate(
                     self.evaluated, sorted(tasks, key=lambda task: task.id)[:n]
@@ -162,10 +165,10 @@ class Arm:
 
     def weights_hash(self) -> str:
         """Return the SHA-256 hash of the evaluated weights' bytes."""
-        with self.as_evaluated():
+        with self.use_averaged_weights():
             return weights_hash(self.policy)
 
-    def most_left(self) -> tuple[int, str]:
+    def max_env_steps_left(self) -> tuple[int, str]:
         """Return the maximum number of env steps left, both as an int and as text."""
         config, state = self.loop.config, self.loop.state
         if config.max_steps is None:
@@ -191,7 +194,7 @@ class Arm:
                 for measures in self.events.evaluations()
             ],
             "curriculum": numbers,
-            "answers": answers_of(state.usage),
+            "answers": count_answers(state.usage),
         }
 
     def close(self) -> None:
@@ -205,11 +208,11 @@ class Arm:
             self._stop_asking()
         self.loop.session.discard_round()
 
-    def _count_known(self, result: RoundResult) -> None:
+    def _count_usage(self, result: RoundResult) -> None:
         if self.asked is not None:
             self.asked.meter.count_round(result.round_id, result.usage)
 
-    def _judged(self, verdict: Verdict) -> None:
+    def _forward_verdict(self, verdict: Verdict) -> None:
         if self._closed:
             raise Stopped
         self._on_verdict(verdict)
@@ -241,7 +244,7 @@ class Arm:
                 f"the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or replaced. "
                 "Restore it, or start over with --overwrite."
             )
-        with restoring(saved, self.policy):
+        with check_restored(saved, self.policy):
             self.policy.load_state_dict(saved.state["policy"])
             self.learner.load_state_dict(saved.state["learner"])
             self.loop.load_state_dict(json.loads(saved.state["loop"]))
@@ -285,7 +288,7 @@ class ArmEvents(Events):
         versions = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
         for version in versions:
             if version and version not in self._interfaces:
-                note_interface(self.folder, self.arm.name, version, step)
+                record_interface(self.folder, self.arm.name, version, step)
                 self._interfaces.add(version)
 
     def on_notes(self, notes: Notes) -> None:
@@ -306,7 +309,10 @@ class ArmEvents(Events):
         pool_size = int(numbers.get("pool_size", 0))
         place = (self.arm.name, state.step, state.env_steps, pool_size)
         self.store.add_round(
-            *place, round, result, by=self.arm.evolver.by(round) if self.arm.evolver else ""
+            *place,
+            round,
+            result,
+            by=self.arm.evolver.settings_hash(round) if self.arm.evolver else "",
         )
         self.on_cost()
         self._log("round", round=round.id, accepted=len(result.accepted), pool_size=pool_size)
@@ -321,8 +327,8 @@ class ArmEvents(Events):
             [line.ended for line in evaluation.lines],
             evaluation.episodes,
         )
-        self.note_evaluation(
-            {**evaluation.metrics(), **self.arm.success_on_trained()},
+        self.record_evaluation(
+            {**evaluation.metrics(), **self.arm.evaluate_trained_tasks()},
             solved="".join("1" if fmean(outcomes) >= SOLVED else "0" for outcomes in tried),
         )
         self.progress.say(
@@ -330,7 +336,7 @@ class ArmEvents(Events):
             f"{evaluation.success_rate:.1%} of {len(tried)} held-out tasks"
         )
 
-    def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
+    def record_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
         """Record the results of an evaluation. Its env steps do not count as the arm's.
 
         ``solved`` has one digit per task, in order: 1 if at least half of its episodes succeeded.
@@ -366,13 +372,13 @@ class ArmEvents(Events):
         facts = {"success": "unknown" if success is None else f"{success:.0%}"}
         if "degenerate_share" in metrics:
             facts["mixed_groups"] = f"{1 - metrics['degenerate_share']:.0%}"
-        self.progress.update(done, **facts, **self._pool(metrics))
+        self.progress.update(done, **facts, **self._pool_facts(metrics))
         if state.step % self.arm.assembly.config.store.checkpoint_every_steps == 0:
             self.arm.save(self.checkpoints)
         self._step_began, began = monotonic(), self._step_began
         self._last_took_s = self._step_began - began
 
-    def step_under_way(self) -> str:
+    def describe_current_step(self) -> str:
         """Describe how long the current step has been running and how long the last step took."""
         began = f"step {self.arm.loop.state.step + 1} of {self.arm.name} began "
         began += f"{duration(monotonic() - self._step_began)} ago"
@@ -380,7 +386,7 @@ class ArmEvents(Events):
             return f"{began}; no step has been timed yet"
         return f"{began}; the last one took {duration(self._last_took_s)}"
 
-    def _pool(self, metrics: Metrics) -> dict[str, str]:
+    def _pool_facts(self, metrics: Metrics) -> dict[str, str]:
         """Return the pool size and the number of rounds, or the size of a fixed task set."""
         size = f"{metrics.get('curriculum.pool_size', 0.0):.0f}"
         if self.arm.settings.curriculum.growth.kind == "none":
@@ -416,14 +422,14 @@ class ArmEvents(Events):
 
         if self.folder.metrics.exists():
             keep_lines(self.folder.metrics, keep)
-        if missing := self._without_record(step):
+        if missing := self._steps_without_record(step):
             self.progress.say(
                 f"warning: {self.folder.metrics} has no record of {self.arm.name} at step "
-                f"{_ranges(missing)}: the file was damaged or deleted. The run continues, but its "
-                "report and its table will lack these values."
+                f"{_format_ranges(missing)}: the file was damaged or deleted. The run continues, "
+                "but its report and its table will lack these values."
             )
 
-    def _without_record(self, last: int) -> list[int]:
+    def _steps_without_record(self, last: int) -> list[int]:
         """Return the steps, up to ``last``, that lack a step record or an evaluation record."""
         events: dict[str, set[int]] = {"step": set(), "eval": set()}
         for line in read_lines(self.folder.metrics):
@@ -446,7 +452,7 @@ class ArmEvents(Events):
         self.send(whole)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _format_ranges(numbers: Sequence[int]) -> str:
     """Format ascending numbers as ranges, such as ``"1-3, 7"``."""
     parts: list[list[int]] = []
     for number in numbers:

@@ -88,7 +88,7 @@ class Assembly:
             TaskError: if the benchmark has no test tasks of that name.
         """
         evaluated = {task.id for task in self.held_out_tasks}
-        sets = {name: self._final(name) for name in self.config.evaluation.final}
+        sets = {name: self._final_task_set(name) for name in self.config.evaluation.final}
         for name, tasks in sets.items():
             if any(task.id in evaluated for task in tasks):
                 raise ConfigError(
@@ -97,7 +97,7 @@ class Assembly:
                 )
         return sets
 
-    def _final(self, name: str) -> Sequence[Task]:
+    def _final_task_set(self, name: str) -> Sequence[Task]:
         if name in list(Split):
             tasks = self.benchmark.tasks(Split(name), self.config.benchmark.subset)
         else:
@@ -120,7 +120,7 @@ class Assembly:
             tasks = sorted(cast(TaskEnv, env).tasks, key=lambda task: task.id)
         settings = self.config.evaluation
         if settings.per_scenario is not None:
-            tasks = _at_most(tasks, settings.per_scenario)
+            tasks = _limit_per_scenario(tasks, settings.per_scenario)
         return tasks[: settings.n_tasks]
 
     @cached_property
@@ -170,7 +170,7 @@ class Assembly:
         )
         return env.unwrapped
 
-    def envs(self, split: str = "train") -> EnvPool:
+    def make_env_pool(self, split: str = "train") -> EnvPool:
         """Create the pool of envs for a split."""
         settings = self.config.rollout
         limit = settings.max_envs or self.env_class.max_live
@@ -196,11 +196,11 @@ class Assembly:
         """
         return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
 
-    def evaluated(self, policy: Policy) -> PolicyAgent:
+    def evaluation_agent(self, policy: Policy) -> PolicyAgent:
         """Create the agent that follows a policy in the run's evaluations."""
         return self.agent(policy, self.config.evaluation.temperature)
 
-    def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
+    def seed_sampling(self, policy: object, *part: int) -> AbstractContextManager[None]:
         """Return a context manager that seeds a policy's sampling without affecting training.
 
         A policy without a ``drawing`` method is not seeded. The numbers in ``part`` identify a part
@@ -236,7 +236,7 @@ class Assembly:
                 proposable(self.benchmark)
             if settings.explorer.kind == "noisy" and settings.explorer.broken:
                 require_breakable(self.benchmark)
-            check_gates(settings, reads=self.config.policy.kind != "tiny")
+            check_gate_models(settings, reads=self.config.policy.kind != "tiny")
 
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
         """Create the components of an arm's method.
@@ -249,7 +249,7 @@ class Assembly:
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
         """Return the components of an arm's method, or of the initial rounds if ``arm`` is None."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
-        check_gates(settings, reads=self.config.policy.kind != "tiny")
+        check_gate_models(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
         curriculum, full = settings.curriculum, starts_full(self.benchmark)
         if not grows(self.benchmark):
@@ -275,24 +275,24 @@ class Assembly:
             group_size=self.config.rollout.group_size,
             study_only_steps=settings.loop.study_only_steps,
             embedder=partial(settings.curriculum.make_embedder, reads=prompt is not None),
-            asked=self.asked(arm),
+            asked=self.explorer_model(arm),
             on_verdict=on_verdict,
         )
 
-    def asked(self, arm: ArmConfig | None) -> AskedExplorer | None:
+    def explorer_model(self, arm: ArmConfig | None) -> AskedExplorer | None:
         """Return the model that an arm's rounds query, or None if they query no model."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         name = "" if arm is None else arm.name
-        return self.models.asked(name, settings.explorer, settings.advisor)
+        return self.models.explorer(name, settings.explorer, settings.advisor)
 
-    def asked_by_studies(self, arm: ArmConfig) -> Asked | None:
+    def analyst_model(self, arm: ArmConfig) -> Asked | None:
         """Return the model queried by an arm's studies, or None if they query no model."""
         if not arm.questions_per_step:
             return None
         return self.models.analyst(arm.name, arm.analyst, arm.advisor)
 
     def _analyst(self, arm: ArmConfig | None) -> Analyst:
-        asked = None if arm is None else self.asked_by_studies(arm)
+        asked = None if arm is None else self.analyst_model(arm)
         if arm is None or asked is None:
             raise ConfigError(
                 "The method calls kit.analyst() to query a model, but its settings do not define "
@@ -335,7 +335,7 @@ class Assembly:
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
             # Otherwise a resumed evaluation would repeat the random draws of its first episodes.
-            with self.drawing(getattr(agent, "policy", None), sample, done):
+            with self.seed_sampling(getattr(agent, "policy", None), sample, done):
                 yield [(agent, tasks)]
 
         return players
@@ -353,7 +353,7 @@ class Assembly:
         tasks = self.held_out_tasks if tasks is None else tasks
         split = str(tasks[0].split) if tasks else self.config.evaluation.split
         samples = self.config.evaluation.samples
-        with closing(self.envs(split)) as envs:
+        with closing(self.make_env_pool(split)) as envs:
             return evaluate(
                 self.players(agent),
                 tasks,
@@ -364,7 +364,7 @@ class Assembly:
             )
 
 
-def _at_most(tasks: Sequence[Task], n: int) -> list[Task]:
+def _limit_per_scenario(tasks: Sequence[Task], n: int) -> list[Task]:
     """Keep the first ``n`` tasks of each scenario, in order."""
     counts, subset = Counter[str](), []
     for task in tasks:
@@ -374,7 +374,7 @@ def _at_most(tasks: Sequence[Task], n: int) -> list[Task]:
     return subset
 
 
-def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
+def check_gate_models(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     """Check that the settings include all models that the gates need.
 
     ``reads`` is True if the policy being trained is a language model.
@@ -404,7 +404,7 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
 
 
 @contextmanager
-def computing(config: RunConfig) -> Iterator[None]:
+def configure_torch(config: RunConfig) -> Iterator[None]:
     """Context manager that makes PyTorch's results depend on the machine as little as possible.
 
     The arithmetic is the one in the settings, unless PyTorch has already computed something. The
@@ -427,7 +427,7 @@ def computing(config: RunConfig) -> Iterator[None]:
 
 
 @contextmanager
-def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
+def check_restored(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
     """Raise a StoreError if a checkpoint cannot be restored or its weights are not finite.
 
     Raises:
@@ -449,7 +449,7 @@ _REPLACE = (
 )
 
 
-def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
+def load_evaluation_weights(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
     """Load a checkpoint's weights into a policy for evaluation, using averaged weights if saved."""
     from coevo_gym.trainers.update.optimizer import load_weights
 

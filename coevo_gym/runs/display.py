@@ -60,7 +60,7 @@ class RunProgress:
 
     Example:
         >>> with RunProgress(Console(width=80)) as progress:
-        ...     progress.phase("train static", total=2)
+        ...     progress.begin_phase("train static", total=2)
         ...     progress.update(2, success="50 %")
         train static: 2/2, success 50 %
     """
@@ -93,11 +93,11 @@ class RunProgress:
         if self._live:
             self._live.stop()
 
-    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Reset the token count when the next cell or table row of an experiment starts."""
         self._tokens = 0
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Report the start of a phase; see ``ProgressSink``."""
         self._name, self._shown = name, done * PLAIN_LINES // max(1, total)
         self._facts = self._expected = ""
@@ -125,9 +125,9 @@ class RunProgress:
         )
         self._show()
 
-    def acted(self, steps: int, tokens: int) -> None:
+    def add_steps(self, steps: int, tokens: int) -> None:
         """Count env steps and tokens, and update the display in phases that query models."""
-        self._pace.act(steps, tokens)
+        self._pace.add_steps(steps, tokens)
         self._tokens += tokens
         if not self._pace.tokens:
             return
@@ -157,7 +157,7 @@ class RunProgress:
             text += f", {duration(left)} left" if left is not None and left >= _LONG_S else ""
             self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
-    def spent(self, cost: Cost) -> None:
+    def set_cost(self, cost: Cost) -> None:
         """Record the total cost so far. The display shows it at its next update."""
         self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
@@ -180,7 +180,7 @@ class _Teller(logging.Handler):
 
 
 @contextmanager
-def telling(say: Callable[[str], None]) -> Iterator[None]:
+def send_logs_to(say: Callable[[str], None]) -> Iterator[None]:
     """Context manager that sends the package's log messages only to ``say``."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]

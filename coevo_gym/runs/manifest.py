@@ -67,7 +67,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
     return safe
 
 
-def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
+def record_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
     """Record in a run's manifest when an arm first used a version of the agent interface.
 
     An existing record is kept, because a resumed run reports its version again. Steps count from 1.
@@ -146,7 +146,7 @@ def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
         raise StoreError(f"The manifest has no readable arithmetic: {stored!r}.") from error
 
 
-def note_arithmetic(
+def record_arithmetic(
     folder: RunFolder, manifest: dict[str, Any], here: Arithmetic, *, ignore: bool = False
 ) -> Iterator[str]:
     """Record the arithmetic that a run is resumed with, and yield a sentence if bits may differ.

@@ -112,7 +112,7 @@ def prompt_of(settings: PolicySettings, benchmark: str) -> PromptTemplate | None
     return load_prompt(Path(settings.prompt) if settings.prompt else benchmark)
 
 
-def model_setting(name: str) -> list[str] | None:
+def model_settings(name: str) -> list[str] | None:
     """Return the settings that a name such as ``transformers:smollm2`` stands for.
 
     Returns:

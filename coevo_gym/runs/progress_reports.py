@@ -30,7 +30,7 @@ _MAX_PHASES = 50
 class ProgressSink(Protocol):
     """A receiver of progress reports. An implementation may ignore any of them."""
 
-    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Report that a unit of work, such as a run, has started. Parts have their own phases.
 
         Args:
@@ -41,7 +41,7 @@ class ProgressSink(Protocol):
         """
         return
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Report the start of a phase.
 
         Args:
@@ -66,14 +66,14 @@ class ProgressSink(Protocol):
         """Report the phase's progress, along with details such as ``success="31 %"``."""
         return
 
-    def acted(self, steps: int, tokens: int) -> None:
+    def add_steps(self, steps: int, tokens: int) -> None:
         """Report new env steps and tokens; see :func:`coevo_gym.core.waiting.acted`.
 
         Several threads may call this method.
         """
         return
 
-    def spent(self, cost: Cost) -> None:
+    def set_cost(self, cost: Cost) -> None:
         """Report a command's total cost so far, or the cost of its current part, such as a run."""
         return
 
@@ -111,9 +111,9 @@ class PhasePace(Pace):
         >>> now = 0.0
         >>> pace = PhasePace(2, clock=lambda: now)
         >>> pace.expect(2 * 15)
-        >>> pace.act(0, 0)
+        >>> pace.add_steps(0, 0)
         >>> now = 60.0
-        >>> pace.act(2, 900)
+        >>> pace.add_steps(2, 900)
         >>> pace.left_s()
         840.0
     """
@@ -130,7 +130,7 @@ class PhasePace(Pace):
         """Set the phase's maximum number of env steps; see :meth:`ProgressSink.expect`."""
         self._most, self.whole = steps, whole
 
-    def act(self, steps: int, tokens: int) -> None:
+    def add_steps(self, steps: int, tokens: int) -> None:
         """Count env steps and tokens. The first call starts the timer."""
         self.steps += steps
         self.tokens += tokens
@@ -162,7 +162,7 @@ class ProgressFile:
 
     Example:
         >>> with ProgressFile(SILENT, Path("runs/mine"), "train", "mine") as file:  # doctest: +SKIP
-        ...     file.phase("train static", total=50)
+        ...     file.begin_phase("train static", total=50)
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class ProgressFile:
         self._later_s: float | None = 0.0
         self._before = self._here = Cost()  # cost of finished parts and of the current one
         self._written = float("-inf")
-        self._watching = watched_by(self.acted)
+        self._watching = watched_by(self.add_steps)
         moment = now()
         self._told = WorkProgress(
             work=work, name=name, state="running", started=moment, updated=moment, pid=os.getpid()
@@ -200,7 +200,7 @@ class ProgressFile:
         with self._lock:
             self._end_phase()
             failed = kind.__name__ if kind is not None and state == "failed" else ""
-            self._tell(state=state, error=failed, left_s=None, all_left_s=None)
+            self._update_report(state=state, error=failed, left_s=None, all_left_s=None)
             # Work that was refused at the start leaves no file behind.
             if self._told.phase or self._told.parts > 1:
                 self._write()
@@ -208,25 +208,25 @@ class ProgressFile:
                 self._writer.close()
                 self._writer = None
 
-    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Record that a part of the work has started, and pass the call to the wrapped sink."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()
             self._later_s = later_s if number < of else 0.0
-            self._tell(part=number, parts=of, part_name=name)
-        self._inner.part(number, of, name, later_s)
+            self._update_report(part=number, parts=of, part_name=name)
+        self._inner.begin_part(number, of, name, later_s)
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Record that a phase has started, and pass the call to the wrapped sink."""
         with self._lock:
             self._end_phase()
             self._pace = PhasePace(total, done, clock=self._clock)
             self._similar = similar
-            self._tell(phase=name, total=total, done=done, facts={}, rate=None, steps=0)
-            self._tell_left()
+            self._update_report(phase=name, total=total, done=done, facts={}, rate=None, steps=0)
+            self._update_time_left()
             self._write()
-        self._inner.phase(name, total, done, similar=similar)
+        self._inner.begin_phase(name, total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
         """Record the number of env steps expected in the phase, and pass it to the wrapped sink."""
@@ -235,31 +235,33 @@ class ProgressFile:
                 self._pace.expect(steps, whole=whole)
         self._inner.expect(steps, words, whole=whole)
 
-    def acted(self, steps: int, tokens: int) -> None:
+    def add_steps(self, steps: int, tokens: int) -> None:
         """Record env steps and tokens, and pass them to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
-                self._pace.act(steps, tokens)
-                self._tell(steps=self._pace.steps, tokens=self._told.tokens + tokens)
-                self._write_now_and_then()
-            self._inner.acted(steps, tokens)
+                self._pace.add_steps(steps, tokens)
+                self._update_report(steps=self._pace.steps, tokens=self._told.tokens + tokens)
+                self._write_if_due()
+            self._inner.add_steps(steps, tokens)
 
     def update(self, done: int, **facts: str) -> None:
         """Record the phase's progress, and pass it to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
                 self._pace.reach(done)
-                self._tell(done=done, rate=self._pace.rate, **({"facts": facts} if facts else {}))
-                self._write_now_and_then()
+                self._update_report(
+                    done=done, rate=self._pace.rate, **({"facts": facts} if facts else {})
+                )
+                self._write_if_due()
         self._inner.update(done, **facts)
 
-    def spent(self, cost: Cost) -> None:
+    def set_cost(self, cost: Cost) -> None:
         """Record the total cost so far, and pass it to the wrapped sink."""
         with self._lock:
             self._here = cost
             whole = self._before + cost
-            self._tell(cost=whole, tokens=max(self._told.tokens, whole.tokens))
-        self._inner.spent(cost)
+            self._update_report(cost=whole, tokens=max(self._told.tokens, whole.tokens))
+        self._inner.set_cost(cost)
 
     def say(self, text: str) -> None:
         """Pass a line of text to the wrapped sink."""
@@ -270,10 +272,10 @@ class ProgressFile:
             past = PastPhase(
                 name=self._told.phase, total=self._told.total, seconds=self._pace.seconds
             )
-            self._tell(phases=(*self._told.phases, past)[-_MAX_PHASES:])
+            self._update_report(phases=(*self._told.phases, past)[-_MAX_PHASES:])
             self._pace = None
 
-    def _tell_left(self) -> None:
+    def _update_time_left(self) -> None:
         """Report the estimated time left, both for the phase and in total."""
         pace = self._pace
         left = None if pace is None or not pace.total else pace.left_s()
@@ -281,21 +283,21 @@ class ProgressFile:
         if pace is not None and left is not None and self._later_s is not None:
             whole = pace.whole_s if self._similar else 0.0
             everything = None if whole is None else left + self._similar * whole + self._later_s
-        self._tell(left_s=left, all_left_s=everything)
+        self._update_report(left_s=left, all_left_s=everything)
 
-    def _tell(self, **changes: object) -> None:
+    def _update_report(self, **changes: object) -> None:
         self._told = self._told.model_copy(update=changes)
 
-    def _write_now_and_then(self) -> None:
+    def _write_if_due(self) -> None:
         if self._clock() - self._written >= _EVERY_S:
-            self._tell_left()
+            self._update_time_left()
             self._write()
 
     def _write(self) -> None:
         if self._writer is None:
             return
         self._written = self._clock()
-        self._tell(updated=now())
+        self._update_report(updated=now())
         try:
             self._writer.write(self._told)
         except OSError as error:

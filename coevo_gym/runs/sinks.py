@@ -181,7 +181,7 @@ def find_sink(name: str) -> MakeSink:
         ImportError: if the package that the sink needs is not installed.
     """
     if is_import_path(name):
-        return _own_sink(name)
+        return _load_own_sink(name)
     factory: MakeSink = SINKS.load(name)
     if name in SINKS.built_in:
         package = find_spec(name)
@@ -202,7 +202,7 @@ def check_sinks(names: Iterable[str]) -> None:
         find_sink(name)
 
 
-def _own_sink(path: str) -> MakeSink:
+def _load_own_sink(path: str) -> MakeSink:
     try:
         factory: MakeSink = load_own(path)
     except ConfigError as error:
@@ -224,7 +224,7 @@ class _Sent(NamedTuple):
     def has(self, step: int, event: str) -> bool:
         return step < self.step or (step == self.step and event in self.events)
 
-    def and_(self, step: int, event: str) -> _Sent:
+    def with_event(self, step: int, event: str) -> _Sent:
         return _Sent(step, (*(self.events if step == self.step else ()), event))
 
 
@@ -247,7 +247,7 @@ class ArmSinks:
     ) -> None:
         self._names, self._folder, self._arm = list(names), folder, arm
         self._open: dict[str, Sink] = {}
-        known = self._read().get(arm, {}) if self._names else {}
+        known = self._read_state().get(arm, {}) if self._names else {}
         id = str(known.get("id") or secrets.token_hex(4))
         self._of = SinkArm(run, arm, id, folder.path, config, resumed=False)
         self._sent = {
@@ -271,17 +271,17 @@ class ArmSinks:
         for name in list(self._names):
             progress = self._sent.get(name, _Sent())
             if not progress.has(step, event):
-                self._attempt(name, partial(self._draw, name, progress, step, event, numbers))
+                self._attempt(name, partial(self._deliver, name, progress, step, event, numbers))
 
-    def _draw(
+    def _deliver(
         self, name: str, progress: _Sent, step: int, event: str, numbers: Mapping[str, float]
     ) -> None:
         if name not in self._open:
             self._open[name] = find_sink(name)(replace(self._of, resumed=progress.step >= 0))
-        self._sent[name] = progress.and_(step, event)
+        self._sent[name] = progress.with_event(step, event)
         known = {name: progress._asdict() for name, progress in self._sent.items()}
         of_arm = {"id": self._of.id, "sent": known}
-        write_json(self._folder.sinks, {**self._read(), self._arm: of_arm})
+        write_json(self._folder.sinks, {**self._read_state(), self._arm: of_arm})
         self._open[name].log(numbers, step)
 
     def _attempt(self, name: str, do: Callable[[], object]) -> None:
@@ -295,7 +295,7 @@ class ArmSinks:
                 name, self._arm, type(error).__name__, error,
             )  # fmt: skip
 
-    def _read(self) -> dict[str, Any]:
+    def _read_state(self) -> dict[str, Any]:
         if not self._folder.sinks.is_file():
             return {}
         try:
@@ -310,12 +310,12 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
     """Return the numeric values in a line of metrics, keyed by metric name."""
     event = str(line["event"])
     return {
-        _name(_GROUPS.get(event, event), key): float(value)
+        _metric_name(_GROUPS.get(event, event), key): float(value)
         for key, value in line.items()
         if key not in _PLACE and isinstance(value, int | float)
     }
 
 
-def _name(group: str, key: str) -> str:
+def _metric_name(group: str, key: str) -> str:
     own, dot, rest = key.partition(".")
     return f"{own}/{rest}" if dot else f"{group}/{key}"

@@ -64,7 +64,7 @@ class TableRow:
         return cls(**{"success": math.nan, **values})
 
 
-def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
+def mean_of_last(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
     """Average the results of an arm's last few evaluations.
 
     Args:
@@ -82,7 +82,7 @@ def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[
     success, score = (
         fmean(numbers[name] for numbers in late) for name in ("success_rate", "mean_score")
     )
-    tasks = round(fmean(map(tasks_of, late)))
+    tasks = round(fmean(map(n_tasks, late)))
     low, high = wilson_interval(success * tasks, tasks)
     return {
         "success_rate": success,
@@ -93,7 +93,7 @@ def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[
     }
 
 
-def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
+def n_tasks(numbers: Mapping[str, float], prefix: str = "") -> int:
     """Return the number of tasks in an evaluation.
 
     Args:
@@ -148,7 +148,7 @@ def table_row(
         low=numbers["success_rate_low"],
         high=numbers["success_rate_high"],
         score=numbers["mean_score"],
-        n_tasks=tasks_of(numbers),
+        n_tasks=n_tasks(numbers),
         env_steps=env_steps,
         tokens=usage.tokens,
         usd=usage.usd,

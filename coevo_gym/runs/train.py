@@ -23,18 +23,18 @@ from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.arm import Arm, ArmEvents
-from coevo_gym.runs.assembly import Assembly, computing, restoring
+from coevo_gym.runs.assembly import Assembly, check_restored, configure_torch
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, demands
-from coevo_gym.runs.evals.final import final_scores, keep_score
-from coevo_gym.runs.evolving.answers import answers_of, warnings
-from coevo_gym.runs.evolving.rounds import StoredEvolver, stack
+from coevo_gym.runs.evals.final import final_scores, save_final_score
+from coevo_gym.runs.evolving.answers import count_answers, warnings
+from coevo_gym.runs.evolving.rounds import StoredEvolver, wrap_evolver
 from coevo_gym.runs.manifest import (
     arithmetic_for,
     check_unchanged,
     make_manifest,
     mark_of,
-    note_arithmetic,
     read_manifest,
+    record_arithmetic,
 )
 from coevo_gym.runs.planning.cost import Spending, estimates, require_consent
 from coevo_gym.runs.planning.memory import memory_warnings
@@ -46,7 +46,7 @@ from coevo_gym.runs.table import (
     WARMUP,
     FinalScores,
     TableRow,
-    mean_of_late,
+    mean_of_last,
     table_row,
 )
 from coevo_gym.runs.warmup import imitate_references
@@ -156,18 +156,18 @@ def train(
     assembly = Assembly(resolved.config, database=folder.database)
     assembly.check()  # invalid settings of arms fail before the folder and the policy are created
     check_sinks(resolved.config.sinks)
-    with computing(resolved.config):
+    with configure_torch(resolved.config):
         warn_if_other(resolved.config.arithmetic, arithmetic_for(resolved.config))
         manifest = make_manifest(resolved, task_sets=assembly.task_sets)
         for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
             progress.say(f"warning: {warning}")
         _ = assembly.policy
-    with folder.locked(), computing(resolved.config):
+    with folder.locked(), configure_torch(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
         if prepare is not None:
             prepare(folder)
-        return _go(folder, assembly, progress, stop)
+        return _run_phases(folder, assembly, progress, stop)
 
 
 def resume(
@@ -199,13 +199,13 @@ def resume(
         assembly = Assembly(config, database=folder.database)
         assembly.check()  # a missing requirement fails here, before the run continues
         changes = check_unchanged(manifest, config, assembly.task_sets)
-        with computing(config):
+        with configure_torch(config):
             here = arithmetic_for(config)
             warn_if_other(config.arithmetic, here)
-            changes += note_arithmetic(folder, manifest, here, ignore=ignore_arithmetic)
+            changes += record_arithmetic(folder, manifest, here, ignore=ignore_arithmetic)
             for change in changes:
                 progress.say(change)
-            return _go(folder, assembly, progress, stop)
+            return _run_phases(folder, assembly, progress, stop)
 
 
 def _require_approval(config: RunConfig, progress: ProgressSink) -> None:
@@ -219,13 +219,13 @@ def _require_approval(config: RunConfig, progress: ProgressSink) -> None:
         progress.say(f"Permitted: {demand}.")
 
 
-def _go(
+def _run_phases(
     folder: RunFolder, assembly: Assembly, progress: ProgressSink, stop: StopRequest
 ) -> RunSummary:
     """Run all remaining phases, and record the progress in the run's folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
     with rare_full_collections(), progress_file as reporter:
-        return _Run(folder, assembly, reporter, stop).go()
+        return _Run(folder, assembly, reporter, stop).run_phases()
 
 
 class _Run:
@@ -239,7 +239,7 @@ class _Run:
         self._found: int | None = 0
         self._spending = Spending(progress)
 
-    def go(self) -> RunSummary:
+    def run_phases(self) -> RunSummary:
         arms: dict[str, dict[str, Any]] = {}
         with (
             closing(RunStore(self.folder.database, record=self.config.store.record)) as store,
@@ -248,8 +248,8 @@ class _Run:
             store.spell = getattr(self.assembly.policy, "spell", None)
             store.add_tasks(self.assembly.warmup_tasks())
             store.add_evaluated_tasks(map(evaluated_task, self.assembly.held_out_tasks))
-            start = self._start(store)
-            self._spending.count(WARMUP, Cost(env_steps=start.env_steps))
+            start = self._load_or_make_start(store)
+            self._spending.set_cost(WARMUP, Cost(env_steps=start.env_steps))
             table = [
                 table_row(RANDOM, start.random, 0),
                 table_row(WARMUP, start.warmup, start.env_steps),
@@ -258,12 +258,14 @@ class _Run:
             self._find_first_tasks(store)
             for name, settings in self.assembly.arms.items():
                 row, arms[name] = self._train_arm(settings, start, store)
-                self.assembly.models.over(name)
+                self.assembly.models.finish_arm(name)
                 gc.collect()  # breaks a reference cycle, so that the next arm can use the memory
                 table.append(row)
             if self.assembly.final_tasks:
                 self.assembly.policy.load_state_dict(start.policy)
-                self._score(WARMUP, 0, self.assembly.evaluated(self.assembly.policy), store)
+                self._score_final_tasks(
+                    WARMUP, 0, self.assembly.evaluation_agent(self.assembly.policy), store
+                )
         summary = RunSummary(
             name=self.config.name,
             benchmark=self.config.benchmark.name,
@@ -278,7 +280,7 @@ class _Run:
 
     # Baselines, warm-up, D_0.
 
-    def _start(self, store: RunStore) -> RunStart:
+    def _load_or_make_start(self, store: RunStore) -> RunStart:
         checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
         epochs = checkpoints.folder / "epochs"
         saved = checkpoints.latest()
@@ -286,7 +288,7 @@ class _Run:
             start = self._warm_up(epochs, store)
             checkpoints.save(0, asdict(start))
         else:
-            with restoring(saved, self.assembly.policy):
+            with check_restored(saved, self.assembly.policy):
                 start = RunStart(**saved.state)
                 self.assembly.policy.load_state_dict(start.policy)
         for name, outcomes in start.outcomes.items():
@@ -309,7 +311,7 @@ class _Run:
         imitation = imitate_references(assembly, epochs, self.progress, self.stop)
         losses, env_steps = (imitation.losses, imitation.env_steps) if imitation else ((), 0)
         policy = assembly.policy
-        start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
+        start = self._evaluate("evaluate warm-up", assembly.evaluation_agent(policy))
         warmup = start.metrics()
         metrics = self.folder.metrics
         if metrics.exists():
@@ -328,7 +330,7 @@ class _Run:
         """Evaluate an agent in a separate phase, on the held-out tasks or on the given tasks."""
         tasks = self.assembly.held_out_tasks if tasks is None else tasks
         n = len(tasks) * self.config.evaluation.samples
-        self.progress.phase(phase, total=n)
+        self.progress.begin_phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
         # With the tiny policy a phase is short, so one line for all of it is enough.
         on_done = None if self.config.policy.kind == "tiny" else self.progress.update
@@ -336,14 +338,14 @@ class _Run:
         self.progress.update(n, success=f"{evaluation.success_rate:.1%}")
         return evaluation
 
-    def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
+    def _score_final_tasks(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
         """Score a policy on the tasks of ``evaluation.final`` unless the score is already saved."""
         known = final_scores(self.folder).get(policy, {})
         for name, tasks in self.assembly.final_tasks.items():
             if name not in known:
                 self._check_stop()
                 evaluation = self._evaluate(f"score {policy} on {name}", agent, tasks)
-                keep_score(self.folder, store, policy, step, name, evaluation)
+                save_final_score(self.folder, store, policy, step, name, evaluation)
 
     def _find_first_tasks(self, store: RunStore) -> None:
         """Run the rounds that find the arms' initial tasks, and store the parents of these tasks.
@@ -351,8 +353,8 @@ class _Run:
         All of these rounds explore with the run's settings, not with those of an arm.
         """
         assembly, config = self.assembly, self.config
-        kit, asked = assembly.kit(None, self._on_verdict), assembly.asked(None)
-        evolver = stack(
+        kit, asked = assembly.kit(None, self._on_verdict), assembly.explorer_model(None)
+        evolver = wrap_evolver(
             kit.evolver(kit.explorer()),
             store,
             config,
@@ -367,19 +369,19 @@ class _Run:
                 continue
             rounds.append(round)
             result = self._find_tasks(round.n_wanted, round, evolver, store)
-            self._spending.first_tasks(round, result)
+            self._spending.add_first_round(round, result)
             if asked is not None:
                 asked.meter.count_round(round.id, result.usage)
-        assembly.models.over("")
+        assembly.models.finish_arm("")
 
     def _find_tasks(
         self, wanted: int, round: Round, evolver: StoredEvolver, store: RunStore
     ) -> RoundResult:
-        self.progress.phase("first task set", total=wanted)
+        self.progress.begin_phase("first task set", total=wanted)
         self._found = 0
         result = evolver.run(round)
         self._found = None
-        for warning in warnings({"first task set": answers_of(result.usage)}):
+        for warning in warnings({"first task set": count_answers(result.usage)}):
             self.progress.say(f"warning: {warning}")
         if not result.accepted:
             if result.held:
@@ -389,13 +391,13 @@ class _Run:
                     "certain arms (arm.NAME.set), and start over with --overwrite."
                 )
             raise CoevoError(
-                f"The explorer did not find any initial tasks: {_judged(result)}. "
+                f"The explorer did not find any initial tasks: {_describe_verdicts(result)}. "
                 "Increase explorer.walks or explorer.max_steps to explore for longer."
             )
         if len(result.accepted) < wanted:
             self.progress.say(
                 f"The explorer found {len(result.accepted)} of {wanted} initial tasks: "
-                f"{_judged(result)}."
+                f"{_describe_verdicts(result)}."
             )
         parents = {id for task in result.accepted for id in task.parents}
         store.add_tasks(task for task in self.assembly.train_tasks if task.id in parents)
@@ -409,8 +411,8 @@ class _Run:
             return  # a round within an arm; the step that started the round is finished first
         self._check_stop()
         self._found += verdict.accepted
-        if (asked := self.assembly.asked(None)) is not None:
-            self._spending.asking(asked.meter)
+        if (asked := self.assembly.explorer_model(None)) is not None:
+            self._spending.report_search(asked.meter)
         self.progress.update(self._found)
 
     def _check_stop(self) -> None:
@@ -427,7 +429,7 @@ class _Run:
         self.assembly.policy.load_state_dict(start.policy)
         spending = self._spending
         with (
-            closing(self.assembly.envs()) as envs,
+            closing(self.assembly.make_env_pool()) as envs,
             closing(Arm(settings, self.assembly, envs, store, self._on_verdict)) as arm,
             ArmSinks(
                 self.config.sinks,
@@ -450,16 +452,16 @@ class _Run:
                 stop=self.stop,
                 checkpoints=checkpoints,
                 send=sinks.send,
-                on_cost=lambda: spending.by_arm(arm.name, arm.first_round, arm.loop.state),
+                on_cost=lambda: spending.set_arm_cost(arm.name, arm.first_round, arm.loop.state),
             )
             arm.loop.events = events
-            self._place(arm, checkpoints, start)
+            self._restore_or_initialise(arm, checkpoints, start)
             outcome = self._run_loop(arm, checkpoints)
-            with arm.as_evaluated():
-                self._score(arm.name, arm.loop.state.step, arm.evaluated, store)
+            with arm.use_averaged_weights():
+                self._score_final_tasks(arm.name, arm.loop.state.step, arm.evaluated, store)
             return outcome
 
-    def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
+    def _restore_or_initialise(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
         """Restore an arm from its last checkpoint, or initialise an arm that has no checkpoint."""
         saved, events = checkpoints.latest(), arm.events
         if saved:
@@ -470,7 +472,7 @@ class _Run:
         if arm.first_round:
             arm.loop.run_round(arm.first_round)
         arm.loop.state.evaluated = 0  # the warm-up's evaluation is the first one of this arm
-        events.note_evaluation({**start.warmup, **arm.success_on_trained()})
+        events.record_evaluation({**start.warmup, **arm.evaluate_trained_tasks()})
 
     def _run_loop(self, arm: Arm, checkpoints: Checkpoints) -> tuple[TableRow, dict[str, Any]]:
         loop, config = arm.loop, self.config.loop
@@ -478,8 +480,8 @@ class _Run:
         total = config.max_steps if by_steps else config.max_env_steps
         done = loop.state.step if by_steps else loop.state.env_steps
         later = len(self.assembly.arms) - list(self.assembly.arms).index(arm.name) - 1
-        self.progress.phase(f"train {arm.name}", total or 0, done, similar=later)
-        self.progress.expect(*arm.most_left())
+        self.progress.begin_phase(f"train {arm.name}", total or 0, done, similar=later)
+        self.progress.expect(*arm.max_env_steps_left())
         arm.events.on_cost()
         most = config.max_env_steps
         if most is not None and loop.state.env_steps >= most and not loop.state.step:
@@ -488,7 +490,7 @@ class _Run:
                 f"{loop.state.env_steps:,} env steps, but loop.max_env_steps is {most:,}. Raise "
                 "loop.max_env_steps, or lower curriculum.initial_size."
             )
-        self.stop.waits_for = arm.events.step_under_way
+        self.stop.waits_for = arm.events.describe_current_step
         try:
             loop.run()
         finally:
@@ -499,7 +501,7 @@ class _Run:
         outcome, evaluations = arm.outcome(), arm.events.evaluations()
         row = table_row(
             arm.name,
-            mean_of_late(evaluations, self.config.evaluation.last),
+            mean_of_last(evaluations, self.config.evaluation.last),
             loop.state.env_steps,
             usage=loop.state.total_usage,
             curriculum=outcome["curriculum"],
@@ -508,7 +510,7 @@ class _Run:
         return row, outcome
 
 
-def _judged(result: RoundResult) -> str:
+def _describe_verdicts(result: RoundResult) -> str:
     """Return the number of drafts that a round judged and the number rejected by each gate."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"

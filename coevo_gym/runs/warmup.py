@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from coevo_gym.agents.tiny.policy import TinyPolicy
-from coevo_gym.runs.assembly import Assembly, restoring
+from coevo_gym.runs.assembly import Assembly, check_restored
 from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import WARMUP
@@ -39,13 +39,13 @@ def imitate_references(
     tasks, policy, config = assembly.warmup_tasks(), assembly.policy, assembly.config
     slow, epochs = config.policy.kind != "tiny", config.warmup.max_epochs
     if slow and tasks:
-        progress.phase("demonstrations", total=len(tasks))
+        progress.begin_phase("demonstrations", total=len(tasks))
     else:
-        progress.phase(WARMUP, total=epochs)
+        progress.begin_phase(WARMUP, total=epochs)
     if not tasks:
         progress.update(epochs, tasks="0")
         return None
-    with closing(assembly.envs()) as envs:
+    with closing(assembly.make_env_pool()) as envs:
         demonstrations = demonstrate(
             tasks,
             envs,
@@ -59,7 +59,7 @@ def imitate_references(
     checkpoints = Checkpoints(folder, keep=1)
     saved = checkpoints.latest()
     if saved is not None:
-        with restoring(saved, policy):
+        with check_restored(saved, policy):
             policy.load_state_dict(saved.state["policy"])
             imitator.load_state_dict(saved.state["imitator"])
         del saved  # its copy of weights and optimiser state is no longer needed
@@ -72,9 +72,9 @@ def imitate_references(
     if slow:
         progress.update(len(tasks), env_steps=f"{demonstrations.env_steps:,}")
         total = epochs * imitator.steps_per_epoch
-        progress.phase(WARMUP, total, imitator.steps)
+        progress.begin_phase(WARMUP, total, imitator.steps)
     while not (imitator.over or stop()):
-        imitator.run_epoch(_reporting(imitator, progress) if slow else None, stop)
+        imitator.run_epoch(_make_reporter(imitator, progress) if slow else None, stop)
         if slow and not stop():
             save()
     if stop():
@@ -84,7 +84,7 @@ def imitate_references(
     return imitator.finish()
 
 
-def _reporting(imitator: Imitator, progress: ProgressSink) -> Callable[[ImitationStep], None]:
+def _make_reporter(imitator: Imitator, progress: ProgressSink) -> Callable[[ImitationStep], None]:
     """Return a callback that reports progress within the epoch being started or resumed."""
     epoch, begun = len(imitator.losses) + 1, time.monotonic()
     facts = {"epoch": f"{epoch} of {imitator.config.max_epochs}"}

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from coevo_gym.runs.evals.sides import find_results
+from coevo_gym.runs.evals.sides import find_run_or_eval
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.view.refusals import NotFound
@@ -97,7 +97,7 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
         for table in (RUNS / name, Path(name)):
             if RunFolder.of_table(table):
                 return table
-    return find_results(name)
+    return find_run_or_eval(name)
 
 
 def name_of(folder: Path) -> str:

@@ -30,9 +30,9 @@ from coevo_gym.prompts.inquiry import load_inquiry, parse_inquiry
 from coevo_gym.prompts.loader import load_prompt, parse_prompt
 from coevo_gym.prompts.template import read_prompt
 from coevo_gym.runs.config.sources import load_config
-from coevo_gym.runs.evals.job import read_arguments
+from coevo_gym.runs.evals.job import parse_env_arguments
 from coevo_gym.runs.experiments import definition
-from coevo_gym.runs.experiments.definition import read_seeds
+from coevo_gym.runs.experiments.definition import parse_seeds
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.store.answers import completion_from_json
@@ -196,15 +196,19 @@ READERS = {
         (ConfigError,),
     ),
     "table of runs": Reader(
-        at("mine.toml", lambda path: definition.load(str(path))), files(*TABLES), (ConfigError,)
+        at("mine.toml", lambda path: definition.load_experiment(str(path))),
+        files(*TABLES),
+        (ConfigError,),
     ),
     "seeds": Reader(
-        plain(lambda text: read_seeds(text, (1, 2))),
+        plain(lambda text: parse_seeds(text, (1, 2))),
         texts("3", "1-4,9", "1,", "5-99999999999999", "99999999999999"),
         (ConfigError,),
     ),
     "env arguments": Reader(
-        plain(lambda item: read_arguments(BFCLEnv, [item])), texts(*ENV_ARGUMENTS), (ConfigError,)
+        plain(lambda item: parse_env_arguments(BFCLEnv, [item])),
+        texts(*ENV_ARGUMENTS),
+        (ConfigError,),
     ),
     "trajectory": Reader(plain(trajectory_from_json), objects(TRAJECTORY), (ValueError,)),
     "evaluation trajectory": Reader(

@@ -17,7 +17,7 @@ from pathlib import Path
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import model_job
+from coevo_gym.runs.evals.job import make_model_job
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalLine
 
@@ -45,7 +45,7 @@ def in_a_run(benchmark: str, seed: int, n_tasks: int = 50) -> list[Row]:
 
 def by_itself(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as ``coevo eval`` does."""
-    job = model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=_sets(seed, 50))
+    job = make_model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=_sets(seed, 50))
     return list(map(_row, evaluate_job(job).lines))
 
 

@@ -26,7 +26,7 @@ from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method, NoSettings
 from coevo_gym.runs.config import RunConfig, arm_configs
-from coevo_gym.runs.evals.trials import cues_of
+from coevo_gym.runs.evals.trials import make_cue_function
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.credit import Outcome
@@ -238,13 +238,13 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
     assert sum(last[f"memory.attribution.{name}"] for name in shares) == pytest.approx(1.0)
     assert last["memory.attribution.unlike"] == 0.0
     assert {"study_s.attribution", "memory.experiences.success_guided"} <= last.keys()
-    cues = cues_of(folder, "agentevolver")
+    cues = make_cue_function(folder, "agentevolver")
     entries = [cue for task in BENCHMARK.tasks(Split.TRAIN) for cue in cues(task)]
     cue = entries[0]
     assert "These kinds of steps were enough" in cue.text
     assert (cue.place, cue.strip) == ("first", False)
     with pytest.raises(ConfigError, match="The arm 'static' of toy-run has no coach"):
-        cues_of(folder, "static")
+        make_cue_function(folder, "static")
     page = tmp_path / "pages.html"
     export_pages(Library([str(folder.path)]), page)
     exported, held_out = data_in(page), {task.id for task in BENCHMARK.tasks(Split.VAL)}

@@ -48,7 +48,7 @@ from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.config.run_sections import ExplorerSettings
 from coevo_gym.runs.evolving.evolver_models import AskedExplorer, Models
-from coevo_gym.runs.evolving.rounds import carried_out_by
+from coevo_gym.runs.evolving.rounds import round_settings_hash
 from coevo_gym.runs.planning.cost import estimates
 from coevo_gym.runs.planning.plan import plan
 from coevo_gym.testing.scripted_models import ScriptedPolicy
@@ -379,7 +379,7 @@ class TestSharedRounds:
     def test_arms_that_ask_otherwise_do_not_share_a_round(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Models, "_asks", lambda self, model, **_: ScriptedPolicy([]))
+        monkeypatch.setattr(Models, "_policy_to_query", lambda self, model, **_: ScriptedPolicy([]))
         sets = [
             "benchmark.name=webshop", "explorer.kind=model", "tape.mode=off",
             "explorer.model.endpoint.model=m", "gates.lexical=0.8", "explorer.max_steps=30",
@@ -398,7 +398,7 @@ class TestSharedRounds:
         for name in arms:
             evolver = assembly.method(arms[name]).evolver
             assert evolver is not None
-            by[name] = carried_out_by(config, arms[name], evolver)
+            by[name] = round_settings_hash(config, arms[name], evolver)
         assert by["coevolve"] == ""
         assert by["plain"] == by["same"]
         assert len({by[name] for name in ("plain", "window", "breadth", "wants", "coevolve")}) == 5

@@ -10,7 +10,7 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.runs.evals.comparison import compare
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import model_job
+from coevo_gym.runs.evals.job import make_model_job
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
@@ -51,7 +51,7 @@ def test_it_stands_beside_other_policies() -> None:
         assert scores.to_json()["played"] == 2
         play_next(scores, well=True)
         assert scores.next() is None
-    evaluate_job(model_job("toy", "random", "val", SILENT), folder=EvalFolder.by_name("floor"))
+    evaluate_job(make_model_job("toy", "random", "val", SILENT), folder=EvalFolder.by_name("floor"))
     person, floor = find_sides("me", "floor")
     comparison = compare(person, floor)
     assert person.policy == "person"
@@ -66,7 +66,7 @@ def test_it_stands_beside_other_policies() -> None:
 def test_the_record_is_that_of_an_agent() -> None:
     with open_scores("me", "toy", "val") as scores:
         game = play_next(scores, well=True)
-    job = model_job("toy", "scripted", "val", SILENT)
+    job = make_model_job("toy", "scripted", "val", SILENT)
     evaluate_job(job, folder=EvalFolder.by_name("ceiling"))
     ((line, mine),) = EvalFolder.of("me").trajectories()
     theirs = {line.id: (line, record) for line, record in EvalFolder.of("ceiling").trajectories()}
@@ -103,7 +103,7 @@ def test_it_is_no_evaluation_of_something_else() -> None:
     with pytest.raises(ConfigError, match="--name takes letters"):
         begin("../me", "val")
     with pytest.raises(ConfigError, match="coevo play toy --web --split val --name"):
-        model_job("toy", "person", "val", SILENT)
+        make_model_job("toy", "person", "val", SILENT)
 
 
 def test_pages_take_its_tasks_in_order(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from coevo_gym.episodes.evaluation import Parts
 from coevo_gym.runs.arm import Arm
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import KeptInFolder, evaluate_job
-from coevo_gym.runs.evals.job import EvalJob, model_job
+from coevo_gym.runs.evals.job import EvalJob, make_model_job
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
@@ -207,7 +207,7 @@ class EvaluationWalks:
         patch.setattr(KeptInFolder, "add", add_and_remember)
 
     def job(self, samples: int) -> EvalJob:
-        job = model_job("toy", "random", "val", SILENT, samples=samples)
+        job = make_model_job("toy", "random", "val", SILENT, samples=samples)
 
         def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
             return nullcontext([(Solves(self.seams, tasks), tasks)])

@@ -22,7 +22,7 @@ from coevo_gym.runs.config import RunConfig
 )
 def test_no_more_envs_than_the_engine_bears(settings: dict[str, Any], limit: int) -> None:
     assembly = Assembly(RunConfig.model_validate(settings))
-    assert assembly.envs().max_envs == limit
+    assert assembly.make_env_pool().max_envs == limit
 
 
 @pytest.mark.parametrize("most", [1, 3])

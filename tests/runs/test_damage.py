@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import resume
 from coevo_gym.store.checkpoint import Checkpoints
@@ -73,7 +73,7 @@ def test_a_whole_checkpoint_that_does_not_fit_is_named(
     assert saved is not None
     forge(saved.state)
     path = checkpoints.save(saved.step, saved.state)
-    for use in (lambda: warnings(run), lambda: run_job(run, phase, "held_out")):
+    for use in (lambda: warnings(run), lambda: make_run_job(run, phase, "held_out")):
         with pytest.raises(StoreError, match=rf"{path} .*delete this one.*--overwrite"):
             use()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.folders.removing import find_kept, free, freeable, remove
+from coevo_gym.runs.folders.removing import find_freeable, find_removable, free, remove
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, delete
 
@@ -54,7 +54,7 @@ def overwrite_evaluation(path: Path) -> None:
 
 
 def remove_named(path: Path) -> None:
-    remove(find_kept(str(path)))
+    remove(find_removable(str(path)))
 
 
 WAYS: list[tuple[Callable[[Path], None], str]] = [
@@ -110,7 +110,7 @@ def test_a_table_goes_without_the_runs_that_are_linked_into_it(outside: Path) ->
     before = files(outside)
     a_run(Path("runs/table/own"))
     Path("runs/table/linked").symlink_to(outside / "run")
-    remove(find_kept("table"))
+    remove(find_removable("table"))
     assert not Path("runs/table").exists()
     assert files(outside) == before
 
@@ -126,7 +126,7 @@ def test_nothing_is_freed_through_a_link(outside: Path) -> None:
     Path("runs/table").symlink_to(outside)
     Path("evals/linked").symlink_to(outside / "evaluation")
     an_evaluation(Path("evals/own"))
-    items = freeable()
+    items = find_freeable()
     assert {str(item.path) for item in items} == {
         "runs/own/.summary.json.part",
         "runs/own/checkpoints/static/.checkpoint.part",
@@ -156,7 +156,7 @@ def test_a_folder_of_another_program_is_left_alone(
     before = files(folder)
     with pytest.raises(ConfigError, match=r"is not a run|is not an evaluation|There is no run"):
         way(folder)
-    assert freeable() == []
+    assert find_freeable() == []
     assert files(folder) == before
 
 

@@ -88,7 +88,7 @@ def test_the_warm_up_imitates_what_was_done(tmp_path: Path) -> None:
     assert [task.id for task in warmup_tasks[:2]] == [TASK.id, known.id]
     rest = [task.id for task in plain_tasks if task.id not in (TASK.id, known.id)]
     assert [task.id for task in warmup_tasks[2:]] == rest
-    with closing(assembly.envs()) as envs:
+    with closing(assembly.make_env_pool()) as envs:
         agent = assembly.agent(assembly.policy)
         demonstrations = demonstrate(warmup_tasks[:2], envs, BENCHMARK, agent, seed=0)
     assert demonstrations.unsolved == 0

@@ -19,8 +19,8 @@ from coevo_gym.runs.tasks.bundle import (
     COLUMNS,
     SOLUTION,
     ExportedTask,
-    of_benchmark,
-    of_run,
+    tasks_of_benchmark,
+    tasks_of_run,
     write_bundle,
 )
 from coevo_gym.runs.tasks.listing import run_rows
@@ -80,31 +80,31 @@ def test_solutions_are_in_the_table_only_if_asked_for(coevo: Coevo, tmp_path: Pa
 
 def test_what_people_let_in_is_exported_before_it_joins(coevo: Coevo, run: Path) -> None:  # noqa: F811
     folder = RunFolder(run)
-    assert told.HELD.id not in {one.task.id for one in of_run(folder)}
+    assert told.HELD.id not in {one.task.id for one in tasks_of_run(folder)}
     coevo("tasks", "review", "told", "--release", told.HELD.name, "--reject", told.SECOND.name)
-    exports = {one.task.id: one for one in of_run(folder)}
+    exports = {one.task.id: one for one in tasks_of_run(folder)}
     assert told.SECOND.id not in exports
     assert exports[told.HELD.id].gates[-1] == "hold: released by a user"
     assert exports[told.HELD.id].round_id == ""
     update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
     told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
-    export = {one.task.id: one for one in of_run(folder)}[told.HELD.id]
+    export = {one.task.id: one for one in tasks_of_run(folder)}[told.HELD.id]
     assert export.round_id == "round-51"
     assert export.gates[-1] == "hold: released by a user"
 
 
 def test_one_arm_is_exported(run: Path) -> None:  # noqa: F811
     folder = RunFolder(run)
-    static = [one.task.id for one in of_run(folder, "static")]
+    static = [one.task.id for one in tasks_of_run(folder, "static")]
     assert static == [row["id"] for row in run_rows(folder) if row["arm"] == "static"]
-    assert told.ACCEPTED.id in {one.task.id for one in of_run(folder, "coevolve")}
+    assert told.ACCEPTED.id in {one.task.id for one in tasks_of_run(folder, "coevolve")}
     with pytest.raises(ConfigError, match="Choose one of: static, coevolve"):
-        of_run(folder, "nosuch")
+        tasks_of_run(folder, "nosuch")
 
 
 @with_pyarrow
 def test_every_column_of_the_table_is_described(tmp_path: Path) -> None:
-    write_bundle(tmp_path, "mine", of_benchmark(NATIVE), with_solutions=True)
+    write_bundle(tmp_path, "mine", tasks_of_benchmark(NATIVE), with_solutions=True)
     from pyarrow import parquet
 
     schema = parquet.read_schema(tmp_path / "tasks.parquet")
@@ -114,7 +114,7 @@ def test_every_column_of_the_table_is_described(tmp_path: Path) -> None:
 
 def test_equal_tasks_give_equal_files(tmp_path: Path) -> None:
     for name in "ab":
-        write_bundle(tmp_path / name, "mine", of_benchmark(NATIVE), parquet=False)
+        write_bundle(tmp_path / name, "mine", tasks_of_benchmark(NATIVE), parquet=False)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
 
@@ -122,11 +122,11 @@ def test_equal_tasks_give_equal_files(tmp_path: Path) -> None:
 def test_validation_and_test_tasks_are_never_exported(run: Path) -> None:  # noqa: F811
     for split in (Split.VAL, Split.TEST):
         with pytest.raises(SplitLeakError, match="Refusing to export"):
-            of_benchmark(BENCHMARK.tasks(split))
+            tasks_of_benchmark(BENCHMARK.tasks(split))
     leak = BENCHMARK.tasks(Split.TEST)[0]
     told.add_result(run / "run.db", told.RESULT.model_copy(update={"accepted": (leak,)}))
     with pytest.raises(SplitLeakError, match="Refusing to export"):
-        of_run(RunFolder(run))
+        tasks_of_run(RunFolder(run))
 
 
 def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) -> None:

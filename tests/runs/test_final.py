@@ -14,7 +14,7 @@ from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.comparison import compare
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.evals.sides import final_sides
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.train import RunSummary, resume, train
@@ -47,11 +47,11 @@ class Watched:
         self._told, self._kill_at, self._stop_at = quiet(), kill_at, stop_at
         self.phases: list[str] = []
 
-    def phase(self, name: str, *counts: int, **more: Any) -> None:
+    def begin_phase(self, name: str, *counts: int, **more: Any) -> None:
         if name == self._kill_at:
             raise Killed
         self.phases.append(name)
-        self._told.phase(name, *counts, **more)
+        self._told.begin_phase(name, *counts, **more)
 
     def stopped(self) -> bool:
         return self._stop_at in self.phases
@@ -113,7 +113,7 @@ def test_the_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) 
     other = done.parent / "other"
     begin(other, quiet(), *sets)
     for policy in POLICIES:
-        evaluation = evaluate_job(run_job(RunFolder(other), policy, "test"))
+        evaluation = evaluate_job(make_run_job(RunFolder(other), policy, "test"))
         numbers = final[policy]["test"]
         known = numbers["success_rate"], numbers["mean_score"]
         assert known == (evaluation.success_rate, evaluation.mean_score)

@@ -14,7 +14,7 @@ from coevo_gym.episodes.live import SELDOM, rare_full_collections
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 from tests.runs.conftest import TOY
@@ -64,6 +64,6 @@ def test_runs_and_evaluations_have_them_seldom(tmp_path: Path) -> None:
     train(folder, load_config(TOY, sets=["arms=static"], environ={}), watch, lambda: False)
     assert watch.seen == {SELDOM}
     watch = Watch()
-    evaluate_job(run_job(folder, "static", "val"), watch)
+    evaluate_job(make_run_job(folder, "static", "val"), watch)
     assert watch.seen == {SELDOM}
     assert gc.get_threshold() == USUAL

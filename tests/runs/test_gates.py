@@ -17,7 +17,7 @@ from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config
-from coevo_gym.runs.evolving.rounds import carried_out_by, stack
+from coevo_gym.runs.evolving.rounds import round_settings_hash, wrap_evolver
 from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
@@ -104,7 +104,7 @@ def test_rounds_that_are_judged_otherwise_are_told_apart() -> None:
     def by(name: str) -> str:
         evolver = assembly.method(assembly.arms[name]).evolver
         assert evolver is not None
-        return carried_out_by(assembly.config, assembly.arms[name], evolver)
+        return round_settings_hash(assembly.config, assembly.arms[name], evolver)
 
     assert by("coevolve") == by("same") == ""
     assert len({"", by("weak"), by("tried"), by("alike")}) == 4  # each tries with its own policy
@@ -119,7 +119,9 @@ def test_a_bin_is_of_tasks_that_nothing_is_explored_from(tmp_path: Path) -> None
             evolver = assembly.method(arm).evolver
             assert evolver is not None
             native = assembly.train_tasks
-            return stack(evolver, store, run, arm, policy=assembly.policy, native=native).inner
+            return wrap_evolver(
+                evolver, store, run, arm, policy=assembly.policy, native=native
+            ).inner
 
         binned = inside(assembly.config)
         assert isinstance(binned, BinnedEvolver)

@@ -10,7 +10,7 @@ import pytest
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
-from coevo_gym.runs.tasks.review import decide, find_held_tasks
+from coevo_gym.runs.tasks.review import find_held_tasks, store_decisions
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
@@ -60,8 +60,8 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     assert all(one.verdict.checks[-1].gate == "substance" for one in waiting)
     pooled = {task.id for task in RunReader(stopped.database).pooled()}
     assert not {one.task.id for one in waiting} & pooled
-    decide(stopped, waiting[1:3], "released")
-    decide(stopped, waiting[:1], "rejected", "dull")
+    store_decisions(stopped, waiting[1:3], "released")
+    store_decisions(stopped, waiting[:1], "rejected", "dull")
 
     whole = again(stopped, tmp_path / "whole")
     resume(whole, Silent(), StopRequest())
@@ -81,6 +81,6 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     assert_same(whole.path, parts.path)
 
     without = again(stopped, tmp_path / "without")
-    decide(without, find_held_tasks(without)[1:3], "rejected")
+    store_decisions(without, find_held_tasks(without)[1:3], "rejected")
     resume(without, Silent(), StopRequest())
     assert not {task.id for task in RunReader(without.database).pooled()} & set(ids)

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.runs.assembly import load_evaluated
+from coevo_gym.runs.assembly import load_evaluation_weights
 from coevo_gym.runs.config import Resolved, load_config
 from coevo_gym.runs.folders.model_folder import ORIGIN, export_model
 from coevo_gym.runs.manifest import make_manifest
@@ -100,7 +100,7 @@ def logits(model: Any) -> Any:
 def trained(folder: RunFolder, base: Path, step: int) -> TransformersPolicy:
     rank = read_json(folder.manifest)["config"]["policy"]["model"]["lora_rank"]
     model = TransformersPolicy(ModelConfig(path=str(base), lora_rank=rank))
-    load_evaluated(model, Checkpoints(folder.checkpoints / "static").at(step).state)
+    load_evaluation_weights(model, Checkpoints(folder.checkpoints / "static").at(step).state)
     return model
 
 

@@ -35,7 +35,7 @@ from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.config.run_sections import ExplorerSettings
 from coevo_gym.runs.evolving import evolver_models as models
 from coevo_gym.runs.evolving.answers import warnings
-from coevo_gym.runs.evolving.rounds import carried_out_by
+from coevo_gym.runs.evolving.rounds import round_settings_hash
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.scripted_models import ScriptedPolicy
@@ -294,7 +294,7 @@ def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpo
     states = []
     for state in (None, {"requests": 3, "prompt_tokens": 40, "capped_tokens": 50}):
         with closing(Assembly(config).models) as run_models:
-            asked = run_models.asked("coevolve", config.explorer, config.advisor)
+            asked = run_models.explorer("coevolve", config.explorer, config.advisor)
             assert asked is not None
             if state is not None:
                 asked.load_state_dict(
@@ -311,7 +311,7 @@ def test_explorers_think_see_what_fits_and_explore_freely_at_temperature_1() -> 
     config = load_config("quickstart", sets=sets, environ={}).config
     assembly = Assembly(config)
     with closing(assembly.models) as run_models:
-        asked = run_models.asked("", config.explorer, config.advisor)
+        asked = run_models.explorer("", config.explorer, config.advisor)
         assert asked is not None
         solver, explorer = asked.agent(SOLVE), assembly.kit(None).explorer()
         assert isinstance(explorer, ModelExplorer)
@@ -416,7 +416,7 @@ def test_rounds_of_other_models_and_caps_are_told_apart() -> None:
     def by(name: str) -> str:
         evolver = assembly.method(arms[name]).evolver
         assert evolver is not None
-        return carried_out_by(config, arms[name], evolver)
+        return round_settings_hash(config, arms[name], evolver)
 
     with closing(assembly.models):
         assert by("coevolve") == by("same") == by("beside") == ""
@@ -439,7 +439,7 @@ def test_rounds_with_other_prompts_are_told_apart(bin: str, tmp_path: Path) -> N
         evolver = kit.evolver(kit.explorer(*room, inputs=inputs))
         if bin != "all":
             evolver = BinnedEvolver(evolver, "low", kit.native_tasks[:1])
-        return carried_out_by(config, arm, evolver)
+        return round_settings_hash(config, arm, evolver)
 
     with closing(assembly.models):
         assert by("coevolve") == by()
@@ -473,8 +473,8 @@ def test_arms_share_one_budget_and_arms_that_follow_go_on_with_it() -> None:
         update={"model": config.analyst.model.model_copy(update={"kind": "openai"})}
     )
     with closing(Assembly(config).models) as run_models:
-        later = run_models.asked("later", config.explorer, config.advisor)
-        explorer = run_models.asked("first", config.explorer, config.advisor)
+        later = run_models.explorer("later", config.explorer, config.advisor)
+        explorer = run_models.explorer("first", config.explorer, config.advisor)
         study = run_models.analyst("first", analyst, config.advisor)
         assert later is not None
         assert explorer is not None
@@ -482,8 +482,8 @@ def test_arms_share_one_budget_and_arms_that_follow_go_on_with_it() -> None:
         with study.scope("study-1"):
             study.meter.count("failure_mode", Usage(calls=1, prompt_tokens=600))
         assert explorer.meter.total.tokens == 600
-        run_models.over("first")
-        later = run_models.asked("later", config.explorer, config.advisor)
+        run_models.finish_arm("first")
+        later = run_models.explorer("later", config.explorer, config.advisor)
         assert later is not None
         assert later.meter.total.tokens == 600
 

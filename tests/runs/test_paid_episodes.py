@@ -19,7 +19,7 @@ from coevo_gym.episodes.trials import Trials
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import EvalJob, TrialRules, model_job
+from coevo_gym.runs.evals.job import EvalJob, TrialRules, make_model_job
 from coevo_gym.runs.evals.trials import TrialFolder, run_trials_in
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
@@ -66,7 +66,7 @@ def sets(server: FakeOpenAI, **more: Any) -> list[str]:
 
 
 def job(server: FakeOpenAI, **more: Any) -> EvalJob:
-    return model_job("bfcl", "openai:fake", "val", SILENT, sets=sets(server, **more))
+    return make_model_job("bfcl", "openai:fake", "val", SILENT, sets=sets(server, **more))
 
 
 def billed(server: FakeOpenAI) -> int:
@@ -172,7 +172,7 @@ def test_trials_pay_for_an_episode_once(tmp_path: Path) -> None:
 
     def try_all(server: FakeOpenAI, **caps: Any) -> Trials:
         settings = sets(server, **more, **caps)
-        eval_job = model_job("webshop", "openai:fake", "val", SILENT, sets=settings)
+        eval_job = make_model_job("webshop", "openai:fake", "val", SILENT, sets=settings)
         eval_job = replace(eval_job, trials=TrialRules(n=2, cut=False))
         return run_trials_in(folder, eval_job, SILENT)
 

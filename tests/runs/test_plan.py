@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from coevo_gym.cli import app
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config, preset_names
 from coevo_gym.runs.planning.device import CARDS, H200, Device
-from coevo_gym.runs.planning.plan import RunPlan, plan, rows
+from coevo_gym.runs.planning.plan import RunPlan, plan, plan_rows
 
 COEVOLVE = [name for name in preset_names() if name.startswith("coevolve_")]
 PAPER = [name for name in COEVOLVE if not name.endswith("_h100")]
@@ -133,7 +133,7 @@ def test_checkpointing_keeps_the_inputs_of_layers() -> None:
 @pytest.mark.parametrize("preset", PAPER)
 def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: str) -> None:
     config = settings(preset)
-    table = dict(rows(config, plan(config)))
+    table = dict(plan_rows(config, plan(config)))
     assert (DIFFER in table) is bool(config.policy.model.lora_rank)
     if DIFFER in table:
         assert "learner.lr: 1e-05, the paper's 1e-06" in table[DIFFER]
@@ -141,10 +141,10 @@ def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: st
     model = Path(config.policy.model.path).name
     for more in ([], [f"policy.model.path=/models/{model}"]):
         config = settings(preset, *as_published, *more)
-        assert DIFFER not in dict(rows(config, plan(config)))
+        assert DIFFER not in dict(plan_rows(config, plan(config)))
     for other in ("policy.model.path=smollm2", "policy.kind=tiny"):
         config = settings(preset, other)
-        assert DIFFER not in dict(rows(config, plan(config)))
+        assert DIFFER not in dict(plan_rows(config, plan(config)))
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_one_other_setting_and_no_number_of_the_paper_is_told(
     key: str, value: str, text: str
 ) -> None:
     config = settings("coevolve_appworld_qwen3_4b", f"{key}={value}")
-    table = dict(rows(config, plan(config)))
+    table = dict(plan_rows(config, plan(config)))
     assert table[DIFFER] == f"{key}: {text}"
 
 
 def test_what_one_arm_sets_counts() -> None:
     arm = ["arm.coevolve.method=coevolve", "arm.coevolve.set.curriculum.initial_size=50"]
     config = settings("coevolve_appworld_qwen3_4b", *arm)
-    table = dict(rows(config, plan(config)))
+    table = dict(plan_rows(config, plan(config)))
     assert table[DIFFER] == "curriculum.initial_size: 50, the paper's 100"
 
 
@@ -185,7 +185,7 @@ def test_every_preset_of_coevolve_explores_with_a_model(preset: str) -> None:
 def test_of_what_no_arm_does_nothing_is_said() -> None:
     config = settings("seal")
     planned = plan(config)
-    table = dict(rows(config, planned))
+    table = dict(plan_rows(config, planned))
     assert (planned.initial_tasks, planned.rounds) == (0, 0)
     assert table["initial tasks"] == "all native training tasks"
     assert table["evolution rounds"] == "none"
@@ -211,11 +211,13 @@ def test_disk_and_host_memory_follow_from_what_is_saved() -> None:
     assert (model.start, model.checkpoint) == (4 * n, 12 * n)  # weights; with the moments
     assert model.disk == 4 * n + (2 * 3 + 1) * 12 * n
     assert model.host == 16 * n
-    table = dict(rows(config, plan(config)))
+    table = dict(plan_rows(config, plan(config)))
     assert table["disk for checkpoints"].startswith("at most 330 GiB: 15 GiB for the shared start")
     assert table["host memory for checkpoints"].startswith("60 GiB")
     adapters = settings("coevolve_bfcl_qwen3_30b")
-    assert dict(rows(adapters, plan(adapters)))["host memory for checkpoints"].startswith("204 MiB")
+    assert dict(plan_rows(adapters, plan(adapters)))["host memory for checkpoints"].startswith(
+        "204 MiB"
+    )
 
 
 def test_averaged_weights_take_memory_and_disk() -> None:
@@ -249,7 +251,7 @@ def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
 def test_clips_that_never_act_are_told() -> None:
     def warns(*sets: str) -> bool:
         config = settings("coevolve_bfcl_qwen3_4b", *sets)
-        return "warning: clipping has no effect" in dict(rows(config, plan(config)))
+        return "warning: clipping has no effect" in dict(plan_rows(config, plan(config)))
 
     assert not warns()
     one = "learner.minibatches=1"
@@ -267,7 +269,7 @@ def test_without_steps_memory_and_sampled_tokens_are_planned() -> None:
     assert planned.model.peaks == whole.model.peaks
     assert planned.max_learned_tokens is planned.rollouts is None
     assert planned.max_sampled_tokens == 1000 * 4096
-    assert not [name for name in dict(rows(config, planned)) if "hours" in name]
+    assert not [name for name in dict(plan_rows(config, planned)) if "hours" in name]
 
 
 def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
@@ -408,7 +410,7 @@ def test_what_does_not_fit_is_told(sets: list[str], message: str) -> None:
     planned = plan(config)
     assert planned.model is not None
     assert re.search(message, planned.model.shortfall)
-    table = dict(rows(config, planned))
+    table = dict(plan_rows(config, planned))
     assert table["warning: may not fit"] == planned.model.shortfall
 
 
@@ -417,7 +419,7 @@ def test_what_cannot_fit_is_told() -> None:
     planned = plan(config, CARDS["h100"])
     assert planned.model is not None
     assert planned.model.least > CARDS["h100"].memory
-    assert dict(rows(config, planned))["warning: does not fit"] == planned.model.shortfall
+    assert dict(plan_rows(config, planned))["warning: does not fit"] == planned.model.shortfall
     # An adapter with the same share of vLLM is far from the limit.
     config = settings("coevolve_appworld_qwen3_4b", "policy.model.lora_rank=64")
     planned = plan(config, CARDS["h100"])
@@ -433,7 +435,7 @@ def test_a_tiny_policy_has_no_model() -> None:
 
 def test_an_unknown_model_is_said_to_be_unknown() -> None:
     config = settings("coevolve_bfcl_qwen3_4b", "policy.model.path=someone/unheard-of")
-    table = dict(rows(config, plan(config)))
+    table = dict(plan_rows(config, plan(config)))
     assert table["model"].startswith("no estimate: someone/unheard-of is not on this machine")
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from coevo_gym.cli.output import installing
+from coevo_gym.cli.output import show_installation
 from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.waiting import Pace, acted, duration, how_far
 from coevo_gym.runs.display import RunProgress
@@ -51,12 +51,12 @@ def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Pat
     clock = Clock()
     with file(tmp_path, clock) as progress:
         assert read_progress(tmp_path) is None  # it has not begun
-        progress.phase("warm-up", 3)
+        progress.begin_phase("warm-up", 3)
         assert (snapshot_of(tmp_path).phase, snapshot_of(tmp_path).left_s) == ("warm-up", None)
         clock.now += 30
-        progress.phase("train static", 10, similar=1)
+        progress.begin_phase("train static", 10, similar=1)
         clock.now += 8
-        progress.spent(
+        progress.set_cost(
             Cost.of(500, Usage(calls=3, prompt_tokens=50, completion_tokens=20, usd=0.5))
         )
         progress.update(2, success="31 %")
@@ -78,7 +78,7 @@ def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Pat
 def test_it_is_written_about_once_a_second(tmp_path: Path) -> None:
     clock = Clock()
     with file(tmp_path, clock) as progress:
-        progress.phase("train", 100)
+        progress.begin_phase("train", 100)
         for done in range(1, 13):
             clock.now += 0.25
             progress.update(done)
@@ -88,16 +88,16 @@ def test_it_is_written_about_once_a_second(tmp_path: Path) -> None:
 def test_parts_add_up_and_later_ones_are_reckoned_with(tmp_path: Path) -> None:
     clock = Clock()
     with file(tmp_path, clock) as progress:
-        progress.part(1, 3, "static-1", None)
-        progress.phase("[1/3] static-1: train", 4)
+        progress.begin_part(1, 3, "static-1", None)
+        progress.begin_phase("[1/3] static-1: train", 4)
         clock.now += 4
-        progress.spent(Cost(env_steps=100))
+        progress.set_cost(Cost(env_steps=100))
         progress.update(2)
         assert (snapshot_of(tmp_path).left_s, snapshot_of(tmp_path).all_left_s) == (4.0, None)
-        progress.part(2, 3, "static-2", 9.0)
-        progress.phase("[2/3] static-2: train", 4)
+        progress.begin_part(2, 3, "static-2", 9.0)
+        progress.begin_phase("[2/3] static-2: train", 4)
         clock.now += 4
-        progress.spent(Cost(env_steps=30))
+        progress.set_cost(Cost(env_steps=30))
         progress.update(2)
         snapshot = snapshot_of(tmp_path)
         assert (snapshot.part, snapshot.parts, snapshot.part_name) == (2, 3, "static-2")
@@ -116,7 +116,7 @@ def test_parts_add_up_and_later_ones_are_reckoned_with(tmp_path: Path) -> None:
 def test_how_it_ended_is_told(tmp_path: Path, error: BaseException, state: str, kind: str) -> None:
     def work() -> None:
         with file(tmp_path, Clock()) as progress:
-            progress.phase("train", 10)
+            progress.begin_phase("train", 10)
             raise error
 
     with pytest.raises(type(error)):
@@ -138,7 +138,7 @@ from pathlib import Path
 from coevo_gym.runs.progress_reports import Silent
 from coevo_gym.runs.progress_reports import ProgressFile
 progress = ProgressFile(Silent(), Path({str(tmp_path)!r}), "train", "mine")
-progress.phase("train", 10)
+progress.begin_phase("train", 10)
 print("begun", flush=True)
 sys.stdin.read()
 """
@@ -161,7 +161,7 @@ def test_a_file_that_is_cut_or_damaged_is_none(
 ) -> None:
     folder = tmp_path_factory.mktemp("cut")
     with file(folder, Clock()) as progress:
-        progress.phase("train", 10)
+        progress.begin_phase("train", 10)
     whole = (folder / "progress.json").read_bytes()
     (folder / "progress.json").write_bytes(whole[:place])
     assert (read_progress(folder) is None) == (place < len(whole.rstrip()))
@@ -174,8 +174,8 @@ def test_a_folder_that_cannot_be_written_ends_nothing(
 ) -> None:
     (tmp_path / "taken").write_text("")
     with file(tmp_path / "taken", Clock()) as progress:
-        progress.phase("train", 10)
-        progress.phase("train on", 10)
+        progress.begin_phase("train", 10)
+        progress.begin_phase("train on", 10)
     assert caplog.text.count("progress is no longer saved") == 1
 
 
@@ -247,10 +247,10 @@ def test_a_person_sees_how_long_it_takes_and_what_models_cost(
     monkeypatch.setitem(PhasePace.__init__.__kwdefaults__, "clock", clock)
     out = io.StringIO()
     with RunProgress(Console(file=out, width=200)) as progress:
-        progress.phase("train static", 10)
+        progress.begin_phase("train static", 10)
         clock.now += 60
         progress.update(1, success="50 %")
-        progress.spent(Cost(tokens=1234, usd=0.5))
+        progress.set_cost(Cost(tokens=1234, usd=0.5))
         clock.now += 60
         progress.update(2, success="50 %")
     lines = out.getvalue().splitlines()
@@ -269,7 +269,7 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
         RunProgress(Console(file=out, width=200)) as display,
         ProgressFile(display, tmp_path, "eval", "mine", clock=clock) as progress,
     ):
-        progress.phase("llama", 2)
+        progress.begin_phase("llama", 2)
         progress.expect(2 * 15, "2 episodes × up to 15 steps", whole=True)
         clock.now += 300  # the model is loaded
         acted(0, 0)
@@ -288,7 +288,7 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
         clock.now += 1
         progress.update(1)
         assert snapshot_of(tmp_path).left_s == 461  # as fast as the one that has ended
-        progress.phase("another", 2)
+        progress.begin_phase("another", 2)
         assert (snapshot_of(tmp_path).steps, snapshot_of(tmp_path).tokens) == (0, 1900)
     acted(2, 900)  # nobody listens any more
     assert out.getvalue().splitlines() == [
@@ -301,7 +301,7 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
 def test_an_installation_tells_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with installing("appworld", tmp_path) as tell:
+    with show_installation("appworld", tmp_path) as tell:
         assert snapshot_of(tmp_path).phase == "installing appworld"
         tell("unpacking")
         how_far("making the world (MB)", 170, 340)

@@ -65,7 +65,7 @@ def apply(
 ) -> RoundResult:
     """Carry out a round as an arm does."""
     result = evolver.run(round)
-    store.add_round(arm, step, 0, 0, round, result, by=evolver.by(round))
+    store.add_round(arm, step, 0, 0, round, result, by=evolver.settings_hash(round))
     return result
 
 

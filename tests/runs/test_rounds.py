@@ -16,7 +16,7 @@ from coevo_gym.core.seams import Evolver
 from coevo_gym.core.task import Split
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
-from coevo_gym.runs.evolving.rounds import StoredEvolver, carried_out_by
+from coevo_gym.runs.evolving.rounds import StoredEvolver, round_settings_hash
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import read_json
 from tests.runs.conftest import TOY, Child
@@ -64,7 +64,7 @@ def test_who_carries_out_a_round_is_told_apart() -> None:
     def by(arm: str, evolver: Evolver | None = None) -> str:
         evolver = evolver or assembly.method(arms[arm]).evolver
         assert evolver is not None
-        return carried_out_by(config, arms[arm], evolver)
+        return round_settings_hash(config, arms[arm], evolver)
 
     assert by("static") == by("coevolve") == by("own") == ""
     assert len({by("far"), by("own", Finds(0)), ""}) == 3

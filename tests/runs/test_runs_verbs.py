@@ -96,9 +96,9 @@ def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
 def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:
     (RUN / "summary.json").unlink()
     with another_writer(RUN), ProgressFile(Silent(), RUN, "train", "toy-run") as progress:
-        progress.phase("train static", 8)
+        progress.begin_phase("train static", 8)
         progress.update(2)
-        progress.phase("train coevolve", 8, 2)
+        progress.begin_phase("train coevolve", 8, 2)
         assert list_rows(coevo)["toy-run"]["state"] == "running"
         assert "running: train coevolve 25%" in coevo("runs", "list")
         assert "in use by another process" in coevo("runs", "rm", "toy-run", "--yes", code=1)
@@ -196,7 +196,7 @@ def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> 
 def test_what_is_written_to_meanwhile_is_left_alone(coevo: Coevo, beside: Path) -> None:
     (RUN / ".summary.json.part").write_bytes(b"12345")
     coevo("runs", "list")  # goes to the folder
-    items = removing.freeable()
+    items = removing.find_freeable()
     assert items
     with another_writer(RUN):
         assert removing.free(items) == 0

@@ -20,7 +20,7 @@ from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.comparison import compare
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.runs.train import RunSummary, train
@@ -71,9 +71,9 @@ class Phases(RunProgress):
     def __init__(self) -> None:
         super().__init__(Console(file=io.StringIO()))
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         self.name = name
-        super().phase(name, total, done, similar=similar)
+        super().begin_phase(name, total, done, similar=similar)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
@@ -140,7 +140,7 @@ def test_a_language_model_is_asked_at_the_temperature(tmp_path: Path) -> None:
     sets = ["policy.kind=transformers", f"policy.prompt={tmp_path / 'toy.j2'}"]
     config = load_config(TOY, sets=[*sets, "evaluation.temperature=0.6"], environ={}).config
     policy, assembly = Recording(), Assembly(config)
-    for agent in (assembly.evaluated(policy), assembly.agent(policy)):
+    for agent in (assembly.evaluation_agent(policy), assembly.agent(policy)):
         agent.act([View("Press red.", "Pressed: nothing.")])
     assert policy.temperatures == [0.6, 1.0]
 
@@ -260,7 +260,7 @@ def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> No
 def test_one_sample_is_drawn_again_by_a_later_evaluation(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "evaluation.temperature=3")
     row = next(row for row in summary.table if row.name == "static")
-    job = run_job(RunFolder(tmp_path / "run"), "static", "val")
+    job = make_run_job(RunFolder(tmp_path / "run"), "static", "val")
     again = job.row(evaluate_job(job))
     assert (again.success, again.score, again.n_tasks) == (row.success, row.score, row.n_tasks)
     greedy = run(tmp_path / "greedy")

@@ -135,7 +135,7 @@ def test_caps_on_rounds_hold_over_starts_that_are_killed(
     n_refused = 0
     for _ in range(8):  # none of them saves a checkpoint
         with closing(started()) as models:
-            asked = models.asked("", config.explorer, config.advisor)
+            asked = models.explorer("", config.explorer, config.advisor)
             assert asked is not None
             agent = asked.agent(EXPLORE)
             (answer,) = agent.policy.generate([a_prompt("word " * 100)])

@@ -17,14 +17,14 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.task_file import write_tasks
 from coevo_gym.envs.held_out import is_held_out
 from coevo_gym.runs.arm import Arm
-from coevo_gym.runs.assembly import Assembly, load_evaluated, weights_hash
+from coevo_gym.runs.assembly import Assembly, load_evaluation_weights, weights_hash
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.stop import Stopped
-from coevo_gym.runs.table import mean_of_late
+from coevo_gym.runs.table import mean_of_last
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.runs.train import RunSummary, resume, train
 from coevo_gym.store.checkpoint import Checkpoints
@@ -106,19 +106,19 @@ def test_late_evaluations_by_formula() -> None:
         }
         for rate in rates
     ]
-    assert mean_of_late(each, 1) == each[-1]
-    assert mean_of_late(each[:1], 3) == each[0], "of an arm that was never trained"
-    mean = mean_of_late(each, 2)
+    assert mean_of_last(each, 1) == each[-1]
+    assert mean_of_last(each[:1], 3) == each[0], "of an arm that was never trained"
+    mean = mean_of_last(each, 2)
     assert mean["success_rate"] == pytest.approx(0.7)
     assert mean["mean_score"] == pytest.approx(0.35)
     low, high = wilson_interval(28, 40)
     assert (mean["success_rate_low"], mean["success_rate_high"]) == (low, high)
-    assert mean_of_late(each, 9)["success_rate"] == pytest.approx(19 / 30), "without the warm-up"
+    assert mean_of_last(each, 9)["success_rate"] == pytest.approx(19 / 30), "without the warm-up"
 
 
 def test_what_is_evaluated_is_the_average_also_afterwards(done: Path) -> None:
     arm = read_json(done / "summary.json")["arms"]["static"]
-    evaluation = evaluate_job(run_job(RunFolder(done), "static", "held_out"))
+    evaluation = evaluate_job(make_run_job(RunFolder(done), "static", "held_out"))
     last = arm["evaluations"][-1]
     assert (evaluation.success_rate, evaluation.mean_score) == (
         last["success_rate"],
@@ -127,7 +127,7 @@ def test_what_is_evaluated_is_the_average_also_afterwards(done: Path) -> None:
     saved = Checkpoints(RunFolder(done).checkpoints / "static").latest()
     assert saved is not None
     policy = Assembly(read_manifest(RunFolder(done))[1]).policy
-    load_evaluated(policy, saved.state)
+    load_evaluation_weights(policy, saved.state)
     assert weights_hash(policy) == arm["weights"]
     policy.load_state_dict(saved.state["policy"])
     assert weights_hash(policy) != arm["weights"], "nothing was averaged"
@@ -224,7 +224,7 @@ def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_p
     assembly = Assembly(read_manifest(folder)[1])
     saved = Checkpoints(folder.checkpoints / "static").latest()
     assert saved is not None
-    load_evaluated(assembly.policy, saved.state)
+    load_evaluation_weights(assembly.policy, saved.state)
     tasks = sorted(assembly.warmup_tasks(), key=lambda task: task.id)[:6]
     rate = assembly.evaluate(assembly.agent(assembly.policy).greedy(), tasks).success_rate
     last = [e for e in read_lines(folder.metrics) if e["event"] == "eval" and e["arm"] == "static"]
@@ -233,4 +233,4 @@ def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_p
 
 def test_a_run_without_it_cannot_be_evaluated_there(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"benchmark\.hold_out"):
-        evaluate_job(run_job(RunFolder(finished), "static", "held_out"))
+        evaluate_job(make_run_job(RunFolder(finished), "static", "held_out"))

@@ -15,7 +15,7 @@ from coevo_gym.cli import app
 from coevo_gym.core.errors import ConfigError, ModelError, StoreError
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.job import TrialRules, model_job
+from coevo_gym.runs.evals.job import TrialRules, make_model_job
 from coevo_gym.runs.progress_reports import SILENT
 from tests.agents.fake_openai import FakeOpenAI, Say
 
@@ -158,7 +158,7 @@ def test_an_endpoint_that_is_down_is_an_error_and_no_number() -> None:
 
 def test_reflections_are_part_of_what_it_may_cost() -> None:
     sets = ["evaluation.n_tasks=2", "benchmark.max_steps=6", "policy.endpoint.base_url=http://l/v1"]
-    job = model_job("webshop", "openai:fake", "val", SILENT, sets=sets)
+    job = make_model_job("webshop", "openai:fake", "val", SILENT, sets=sets)
     (plain,), (tried,) = job.estimates(), replace(job, trials=TrialRules(3)).estimates()
     assert plain.cost.calls == 2 * 6
     assert tried.cost.calls == 3 * 2 * 6 + 2 * 2 * 2

@@ -57,7 +57,7 @@ class Recorder(Silent):
         self.phases: list[tuple[str, int, int]] = []
         self.updates: list[tuple[str, int, dict[str, str]]] = []
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         self.phases.append((name, total, done))
 
     def update(self, done: int, **facts: str) -> None:
@@ -201,8 +201,8 @@ def test_one_that_was_killed_in_its_evaluation_imitates_nothing_again(
     llama: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Dies(Recorder):
-        def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-            super().phase(name, total, done)
+        def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+            super().begin_phase(name, total, done)
             if name == "evaluate warm-up":
                 raise KeyboardInterrupt
 

@@ -39,6 +39,8 @@ def trained(folder: Path, tape: Path, *, record: bool = False) -> Path:
     sets = SETTINGS | {"tape.file": str(tape), "tape.mode": "record" if record else "replay"}
     with pytest.MonkeyPatch.context() as patch:
         if record:
-            patch.setattr(Models, "_asks", lambda self, explorer, **_: Shopper().policy())
+            patch.setattr(
+                Models, "_policy_to_query", lambda self, explorer, **_: Shopper().policy()
+            )
         coevo_gym.train("webshop_llm", sets=sets, folder=folder, yes=True)
     return folder

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.evals.job import make_run_job
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import train
@@ -49,7 +49,7 @@ def make(folder: Path) -> Path:
             train(run, resolved, SILENT, StopRequest(), overwrite=True)
         evaluated = EvalFolder.by_name(EVAL)
         if not evaluated.summary.is_file():
-            evaluate_job(run_job(run, None, "val", samples=2), folder=evaluated)
+            evaluate_job(make_run_job(run, None, "val", samples=2), folder=evaluated)
     return folder
 
 

@@ -31,12 +31,17 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     Raises:
         ConfigError: if the name is invalid, or the folder is not empty.
     """
-    _check(kind, name)
+    _check_name(kind, name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty. Choose another folder.")
     source = _FOLDER / kind
     return [
-        _write(path, folder / _renamed(str(path.relative_to(source)), kind, name), kind, name)
+        _render_file(
+            path,
+            folder / _replace_placeholder(str(path.relative_to(source)), kind, name),
+            kind,
+            name,
+        )
         for path in sorted(source.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     ]
@@ -48,14 +53,14 @@ def write_module(kind: str, name: str, folder: Path) -> Path:
     Raises:
         ConfigError: if the name is invalid, or the file already exists.
     """
-    _check(kind, name)
+    _check_name(kind, name)
     target = folder / f"{name}.py"
     if target.exists():
         raise ConfigError(f"{target} already exists. Choose another name or another folder.")
-    return _write(_FOLDER / f"{kind}.py", target, kind, name)
+    return _render_file(_FOLDER / f"{kind}.py", target, kind, name)
 
 
-def _check(kind: str, name: str) -> None:
+def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a {kind}. Use lower-case letters and digits, with "
@@ -63,21 +68,21 @@ def _check(kind: str, name: str) -> None:
         )
 
 
-def _write(source: Path, target: Path, kind: str, name: str) -> Path:
+def _render_file(source: Path, target: Path, kind: str, name: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    text = _renamed(source.read_text(encoding="utf-8"), kind, name)
+    text = _replace_placeholder(source.read_text(encoding="utf-8"), kind, name)
     target.write_text(text.replace("FOLDER", target.parent.name or "."), encoding="utf-8")
     return target
 
 
-def _renamed(text: str, kind: str, name: str) -> str:
+def _replace_placeholder(text: str, kind: str, name: str) -> str:
     """Replace all forms of the placeholder name in a template's text."""
     old = _OLD[kind]
     text = text.replace(f"coevo-{old}", f"coevo-{name.replace('_', '-')}")
-    return text.replace(old, name).replace(old.capitalize(), _camel(name))
+    return text.replace(old, name).replace(old.capitalize(), _camel_case(name))
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
@@ -166,7 +171,7 @@ def learner(name: Name, folder: Folder = _LEARNERS) -> None:
     approve(Demand(str(file.resolve())), keep=True)  # so `coevo train` need not ask
     say(f"  {file}")
     say(f"Check that it keeps its contract: python {file}")
-    say(f"Train with it: coevo train quickstart --set learner={file}:{_camel(name)}")
+    say(f"Train with it: coevo train quickstart --set learner={file}:{_camel_case(name)}")
 
 
 def _write_method(kind: str, name: str, folder: Path) -> None:

@@ -13,17 +13,17 @@ from typer.core import TyperGroup
 from coevo_gym.cli.output import (
     FAILED,
     AsJson,
-    busy,
     cell,
     print_json,
     print_table,
     require_writable,
     say,
-    say_aside,
+    say_to_stderr,
+    show_activity,
 )
-from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, completing, runs
+from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, make_completer, run_names
 from coevo_gym.cli.tasks.review import review
-from coevo_gym.cli.tasks.tell import tell
+from coevo_gym.cli.tasks.tell import print_story
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Task
 from coevo_gym.core.waiting import only_looking
@@ -74,10 +74,10 @@ def list_tasks(
     from coevo_gym.runs.evals.job import find_source
     from coevo_gym.runs.tasks.listing import (
         evolved_rows,
-        matching,
         native_rows,
         rejected_rows,
         run_rows,
+        search_rows,
     )
 
     origin = find_source(source)
@@ -96,7 +96,7 @@ def list_tasks(
             rows = evolved_rows(origin.name)
         else:
             rows = native_rows(origin.name, split or "train", subset)
-    rows = matching(rows, search) if search is not None else rows
+    rows = search_rows(rows, search) if search is not None else rows
     head = rows[:limit]
     if as_json:
         print_json(head)
@@ -134,7 +134,7 @@ def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") 
     if rows:
         print_table(table)
     count = f"{total} {noun}" if total == len(rows) else f"{len(rows)} of {total} {noun}"
-    say_aside(f"{count}; --json prints the full tasks, `coevo tasks show ID` a single task.")
+    say_to_stderr(f"{count}; --json prints the full tasks, `coevo tasks show ID` a single task.")
 
 
 def show_task(
@@ -147,7 +147,9 @@ def show_task(
     ],
     run: Annotated[
         str | None,
-        typer.Option(help="Run in which the task was evolved.", autocompletion=completing(runs)),
+        typer.Option(
+            help="Run in which the task was evolved.", autocompletion=make_completer(run_names)
+        ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Print observations, actions and proposals in full.")
@@ -179,7 +181,7 @@ def show_task(
     elif isinstance(entry, Task):
         _print_task(entry)
     else:
-        tell(entry, full=full)
+        print_story(entry, full=full)
 
 
 def _as_json(entry: Task | Story) -> dict[str, Any]:
@@ -225,7 +227,8 @@ def import_tasks(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Add the accepted tasks to this run's pools.", autocompletion=completing(runs)
+            help="Add the accepted tasks to this run's pools.",
+            autocompletion=make_completer(run_names),
         ),
     ] = None,
     as_json: AsJson = False,
@@ -255,7 +258,7 @@ def import_tasks(
     folder = RunFolder.of(run) if run is not None else None
     judged: list[ImportedLine] = []
     try:
-        with busy("trying out the tasks"):
+        with show_activity("trying out the tasks"):
             for one in Importer(folder).judge(file):
                 judged.append(one)
         if not judged:
@@ -270,12 +273,12 @@ def import_tasks(
     if as_json:
         print_json([one.to_json() for one in judged])
     else:
-        _print(judged, out, folder)
+        _print_verdicts(judged, out, folder)
     if len(accepted) < len(judged):
         raise typer.Exit(FAILED)
 
 
-def _print(judged: list[ImportedLine], out: Path | None, folder: RunFolder | None) -> None:
+def _print_verdicts(judged: list[ImportedLine], out: Path | None, folder: RunFolder | None) -> None:
     table = Table("line", "verdict", "why", box=None)
     for one in judged:
         row = one.to_json()
@@ -285,13 +288,15 @@ def _print(judged: list[ImportedLine], out: Path | None, folder: RunFolder | Non
     if judged:
         print_table(table)
     n = sum(one.task is not None for one in judged)
-    say_aside(f"{n} of {len(judged)} accepted.")
+    say_to_stderr(f"{n} of {len(judged)} accepted.")
     if out is not None and judged:
-        say_aside(f"Tasks: {out}")
+        say_to_stderr(f"Tasks: {out}")
     if folder is not None and n:
         over = folder.summary.is_file()
         when = "the run is finished, so only exports will include them"
-        say_aside(f"{n} for {folder.path.name}: " + (when if over else "they join in its rounds"))
+        say_to_stderr(
+            f"{n} for {folder.path.name}: " + (when if over else "they join in its rounds")
+        )
 
 
 def export_tasks(
@@ -334,19 +339,19 @@ def export_tasks(
     from coevo_gym.core.benchmark import get_benchmark
     from coevo_gym.core.task import Split
     from coevo_gym.runs.evals.job import find_source
-    from coevo_gym.runs.tasks.bundle import of_benchmark, of_run, write_bundle
+    from coevo_gym.runs.tasks.bundle import tasks_of_benchmark, tasks_of_run, write_bundle
 
     origin = find_source(source)
     with only_looking():
         if isinstance(origin, RunFolder):
             if subset is not None:
                 raise ConfigError("--subset only works with a benchmark's own tasks.")
-            name, tasks = origin.path.name, of_run(origin, arm)
+            name, tasks = origin.path.name, tasks_of_run(origin, arm)
         else:
             if arm is not None:
                 raise ConfigError("--arm only works with a run.")
             native = get_benchmark(origin.name).tasks(Split.TRAIN, subset)
-            name, tasks = origin.name, of_benchmark(native)
+            name, tasks = origin.name, tasks_of_benchmark(native)
     bundle = write_bundle(
         out or Path(f"{name}-tasks"),
         name,
@@ -357,9 +362,9 @@ def export_tasks(
     )
     for file in bundle.files:
         say(str(file))
-    say_aside(f"{len(tasks)} tasks. tasks.jsonl also contains solutions and verifiers.")
+    say_to_stderr(f"{len(tasks)} tasks. tasks.jsonl also contains solutions and verifiers.")
     for benchmark, terms in bundle.terms.items():
-        say_aside(f"Before you share these tasks ({benchmark}): {terms}")
+        say_to_stderr(f"Before you share these tasks ({benchmark}): {terms}")
 
 
 class _ListByDefault(TyperGroup):

@@ -10,10 +10,10 @@ import typer
 from rich.prompt import Prompt
 from rich.table import Table
 
-from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
-from coevo_gym.cli.sources import completing, runs
+from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_to_stderr
+from coevo_gym.cli.sources import make_completer, run_names
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.tasks.review import HeldDraft, chosen, decide, find_held_tasks
+from coevo_gym.runs.tasks.review import HeldDraft, find_held_tasks, select_drafts, store_decisions
 from coevo_gym.store.folder import RunFolder
 
 _NEXT = "It joins the arms that found it in their next rounds, if the run continues."
@@ -25,7 +25,7 @@ def review(
         str | None,
         typer.Argument(
             help="Name or folder of a run; all runs by default.",
-            autocompletion=completing(runs),
+            autocompletion=make_completer(run_names),
         ),
     ] = None,
     release: Annotated[
@@ -60,24 +60,24 @@ def review(
     if run is None:
         if decided:
             raise ConfigError("No run given. Pass one: coevo tasks review RUN --release ID")
-        _list_all(as_json)
+        _list_waiting(as_json)
         return
     folder = RunFolder.of(run)
     drafts = find_held_tasks(folder)
     if reason and not reject:
         raise ConfigError("--reason explains a rejection, so it needs --reject.")
     if decided:
-        _decide(folder, drafts, release or [], reject or [], reason, all_=all_)
+        _apply_decisions(folder, drafts, release or [], reject or [], reason, all_=all_)
         drafts = find_held_tasks(folder)
     if as_json:
         print_json([one.to_json() for one in drafts])
-    elif not decided and _waiting(drafts) and sys.stdin.isatty() and console.is_terminal:
-        _ask(folder, _waiting(drafts))
+    elif not decided and _select_waiting(drafts) and sys.stdin.isatty() and console.is_terminal:
+        _ask_for_decisions(folder, _select_waiting(drafts))
     elif not decided:
-        _print(drafts, folder.path.name)
+        _print_waiting(drafts, folder.path.name)
 
 
-def _decide(
+def _apply_decisions(
     folder: RunFolder,
     drafts: Sequence[HeldDraft],
     release: Sequence[str],
@@ -87,43 +87,43 @@ def _decide(
     all_: bool,
 ) -> None:
     """Apply the decisions given by command-line flags, or none of them if one is invalid."""
-    rejected = chosen(drafts, reject)
+    rejected = select_drafts(drafts, reject)
     out = {one.task.id for one in rejected}
-    released = chosen(drafts, release)
+    released = select_drafts(drafts, release)
     if both := [one.task.name for one in released if one.task.id in out]:
         raise ConfigError(f"{both[0]} cannot be both released and rejected.")
     ids = {one.task.id for one in released}
     if all_:
-        released += [one for one in _waiting(drafts) if one.task.id not in out | ids]
-    decide(folder, rejected, "rejected", reason)
-    decide(folder, released, "released")
+        released += [one for one in _select_waiting(drafts) if one.task.id not in out | ids]
+    store_decisions(folder, rejected, "rejected", reason)
+    store_decisions(folder, released, "released")
     for what, ones in (("rejected", rejected), ("released", released)):
         for one in ones:
-            say_aside(f"{what} {one.task.name}")
+            say_to_stderr(f"{what} {one.task.name}")
     if released:
-        say_aside(_NEXT)
+        say_to_stderr(_NEXT)
 
 
-def _ask(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
+def _ask_for_decisions(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
     """Show each task, ask for a decision, and save the decision immediately."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
-        _show(one)
+        _show_draft(one)
         try:
-            answer = _answer(folder, one)
+            answer = _ask_for_answer(folder, one)
             why = console.input("Reason (may be empty): ") if answer == "n" else ""
         except EOFError:
             return
         if answer == "q":
             return
         if answer != "s":
-            decide(folder, [one], "released" if answer == "y" else "rejected", why)
+            store_decisions(folder, [one], "released" if answer == "y" else "rejected", why)
         if answer == "y":
-            say_aside(_NEXT)
+            say_to_stderr(_NEXT)
 
 
-def _answer(folder: RunFolder, one: HeldDraft) -> str:
-    from coevo_gym.cli.tasks.tell import tell
+def _ask_for_answer(folder: RunFolder, one: HeldDraft) -> str:
+    from coevo_gym.cli.tasks.tell import print_story
     from coevo_gym.runs.tasks.story import Story, find_story
 
     while True:
@@ -132,10 +132,10 @@ def _answer(folder: RunFolder, one: HeldDraft) -> str:
             return answer
         story = find_story(folder, one.task.id)
         assert isinstance(story, Story), "a held task has a verdict"
-        tell(story, full=True)
+        print_story(story, full=True)
 
 
-def _show(one: HeldDraft) -> None:
+def _show_draft(one: HeldDraft) -> None:
     say(f"{one.task.name}, {one.round_id} of {' and '.join(one.arms)}")
     say(f"held because: {one.verdict.reason}\n\n{one.task.instruction}\n")
     for number, action in enumerate(one.task.solution, start=1):
@@ -144,37 +144,37 @@ def _show(one: HeldDraft) -> None:
     say(f"\npassed: {passed or 'all gates before it'}")
 
 
-def _list_all(as_json: bool) -> None:
+def _list_waiting(as_json: bool) -> None:
     """List the tasks on hold in all runs under ``runs/``."""
     rows = []
     for name in RunFolder.names():
         folder = RunFolder.of(name)
-        waiting = _waiting(find_held_tasks(folder)) if folder.database.is_file() else []
+        waiting = _select_waiting(find_held_tasks(folder)) if folder.database.is_file() else []
         rows += [{"run": name, **one.to_json()} for one in waiting]
     if as_json:
         print_json(rows)
     else:
-        _table(rows, ("run", "name", "round", "held_because", "instruction"))
-        say_aside(
+        _print_rows(rows, ("run", "name", "round", "held_because", "instruction"))
+        say_to_stderr(
             f"{len(rows)} tasks are held; `coevo tasks review RUN` asks about one run's tasks."
         )
 
 
-def _print(drafts: Sequence[HeldDraft], run: str) -> None:
-    waiting = _waiting(drafts)
+def _print_waiting(drafts: Sequence[HeldDraft], run: str) -> None:
+    waiting = _select_waiting(drafts)
     columns = ("name", "round", "arms", "held_because", "instruction")
-    _table([one.to_json() for one in waiting], columns)
+    _print_rows([one.to_json() for one in waiting], columns)
     done = [one.decision.what for one in drafts if one.decision]
     counts = [f"{len(waiting)} wait"]
     counts += [f"{done.count(what)} {what}" for what in ("released", "rejected") if what in done]
-    say_aside(
+    say_to_stderr(
         f"Of {len(drafts)} tasks that were held, {', '.join(counts)}. "
         f"`coevo tasks show ID --run {run}` shows a task's history. Use --release, --reject or "
         "--all to decide."
     )
 
 
-def _table(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
+def _print_rows(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
     table = Table(box=None, expand=True)
     for column in columns:
         whole = column not in ("held_because", "instruction")
@@ -187,5 +187,5 @@ def _table(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
         print_table(table)
 
 
-def _waiting(drafts: Sequence[HeldDraft]) -> list[HeldDraft]:
+def _select_waiting(drafts: Sequence[HeldDraft]) -> list[HeldDraft]:
     return [one for one in drafts if one.decision is None]

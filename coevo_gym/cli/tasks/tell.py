@@ -28,12 +28,12 @@ _SHORT = {"no_wrap": True}
 """Options for a column of marks or names."""
 
 
-def tell(story: Story, *, full: bool = False) -> None:
+def print_story(story: Story, *, full: bool = False) -> None:
     """Print the history of a draft.
 
     Unless ``full`` is True, long strings are truncated, and the middle of a long walk is left out.
     """
-    _Teller(full).tell(story)
+    _Teller(full).print_story(story)
 
 
 class _Teller:
@@ -45,22 +45,22 @@ class _Teller:
         self._full = full
         self._was_cut = False
 
-    def tell(self, story: Story) -> None:
-        self._heading(story)
-        self._signal(story)
-        self._context(story.context)
+    def print_story(self, story: Story) -> None:
+        self._print_heading(story)
+        self._print_signal(story)
+        self._print_context(story.context)
         if story.explored is not None:
-            self._brief(story.explored)
-            self._walks(story.explored)
-        self._proposal(story.verdict)
-        self._gates(story.verdict)
-        self._task(story)
+            self._print_brief(story.explored)
+            self._print_walks(story.explored)
+        self._print_proposal(story.verdict)
+        self._print_gates(story.verdict)
+        self._print_task(story)
         if self._was_cut:
             self._console.print("\n--full prints everything.", style="dim")
 
-    def _heading(self, story: Story) -> None:
+    def _print_heading(self, story: Story) -> None:
         verdict, task = story.verdict, story.task
-        name = Text(_line(task.name if task else verdict.draft_id), style="bold")
+        name = Text(_single_line(task.name if task else verdict.draft_id), style="bold")
         self._console.print(name, soft_wrap=True)
         facts = [("what became of it", outcome(story))]
         if story.round_id:
@@ -71,63 +71,62 @@ class _Teller:
             ("practised", f"by {c.arm}: {c.episodes} episodes, {c.successes} of them solved")
             for c in story.practice
         ]
-        facts += [
-            ("also", f"{_ended(place.accepted, place.gate)} in {place.round_id} of {place.arm}")
-            for place in story.elsewhere
-        ]
-        self._facts(facts)
+        for place in story.elsewhere:
+            verdict_there = _describe_verdict(place.accepted, place.gate)
+            facts.append(("also", f"{verdict_there} in {place.round_id} of {place.arm}"))
+        self._print_facts(facts)
         for what, id in (("id", task.id if task else ""), ("draft", verdict.draft_id)):
             if id:  # users copy it, so it is not wrapped
                 line = Text(f"  {what:<{len(facts[0][0])}}  ", "dim").append(id, "not dim")
                 self._console.print(line, soft_wrap=True)
 
-    def _signal(self, story: Story) -> None:
+    def _print_signal(self, story: Story) -> None:
         if story.signal is not None:
-            self._section("Signal")
+            self._print_title("Signal")
             evidence = sorted(story.signal.evidence.items())
             numbers = [(name.replace("_", " "), _format_value(value)) for name, value in evidence]
-            self._facts([("kind", kind_of(story.signal.kind).label), *numbers])
+            self._print_facts([("kind", kind_of(story.signal.kind).label), *numbers])
         elif story.context is not None and (kind := kind_of(story.context.kind)).fires:
-            self._section("Signal")
-            self._facts([("kind", kind.label), ("numbers", "were not kept by this run")])
+            self._print_title("Signal")
+            self._print_facts([("kind", kind.label), ("numbers", "were not kept by this run")])
 
-    def _context(self, context: Context | None) -> None:
+    def _print_context(self, context: Context | None) -> None:
         if context is None:
             return
-        self._section("Context")
+        self._print_title("Context")
         facts = [("kind", kind_of(context.kind).label), ("from", context.task.name)]
         facts += [("asked for", context.task.instruction)]
         facts += [("weakness", context.summary)] if context.summary else []
-        self._facts(facts)
+        self._print_facts(facts)
         if context.actions:
             solved = "solved" if context.success else "failed"
             self._console.print(f"\n  Its rollout, which {solved}:", style="dim")
-            self._steps([(action, "", "") for action in context.actions])
+            self._print_steps([(action, "", "") for action in context.actions])
 
-    def _brief(self, explored: Explored) -> None:
+    def _print_brief(self, explored: Explored) -> None:
         brief = explored.brief
         if brief is not None:
-            self._section("Brief")
-            self._facts(
+            self._print_title("Brief")
+            self._print_facts(
                 (name.replace("_", " "), item)
                 for name, value in brief
                 for item in ([value] if isinstance(value, str) else value)
                 if item
             )
 
-    def _walks(self, explored: Explored) -> None:
+    def _print_walks(self, explored: Explored) -> None:
         for walk in explored.walks:
             n = len(walk.exchanges)
-            self._section(f"Walk {walk.number + 1}, {n} {'step' if n == 1 else 'steps'}")
-            self._steps([(e.action, e.observation, e.error_kind) for e in walk.exchanges])
+            self._print_title(f"Walk {walk.number + 1}, {n} {'step' if n == 1 else 'steps'}")
+            self._print_steps([(e.action, e.observation, e.error_kind) for e in walk.exchanges])
         if explored.problems:
-            self._section("What went otherwise than planned")
-            self._facts(("·", problem) for problem in explored.problems)
+            self._print_title("What went otherwise than planned")
+            self._print_facts(("·", problem) for problem in explored.problems)
 
-    def _proposal(self, verdict: Verdict) -> None:
+    def _print_proposal(self, verdict: Verdict) -> None:
         if not verdict.proposal:
             return
-        self._section("Proposal")
+        self._print_title("Proposal")
         whole = dict(verdict.proposal)
         turns = whole.get("turns", ())
         facts = [("description", str(whole["description"]))] if whole.get("description") else []
@@ -136,27 +135,27 @@ class _Teller:
         ]
         facts += [("done when", str(whole["done_when"]))] if whole.get("done_when") else []
         facts += [("confidence", str(whole.get("confidence", "")))]
-        self._facts(facts)
-        self._steps([(str(action), "", "") for action in whole.get("actions", ())])
+        self._print_facts(facts)
+        self._print_steps([(str(action), "", "") for action in whole.get("actions", ())])
 
-    def _gates(self, verdict: Verdict) -> None:
-        self._section("Gates")
+    def _print_gates(self, verdict: Verdict) -> None:
+        self._print_title("Gates")
         grid = _grid(_SHORT, _SHORT)
         for check in verdict.checks:
-            grid.add_row(Text("✓", "green"), check.gate, Text(self._cut(check.said), "dim"))
+            grid.add_row(Text("✓", "green"), check.gate, Text(self._shorten(check.said), "dim"))
         if not verdict.accepted:
             on_hold = verdict.gate == HOLD
             mark = Text("‖", "yellow") if on_hold else Text("✗", "red")
-            grid.add_row(mark, Text(verdict.gate, "bold"), Text(self._cut(verdict.reason)))
+            grid.add_row(mark, Text(verdict.gate, "bold"), Text(self._shorten(verdict.reason)))
         elif not verdict.checks:
             grid.add_row(Text("✓", "green"), "all", Text("this run did not note which", "dim"))
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
-    def _task(self, story: Story) -> None:
+    def _print_task(self, story: Story) -> None:
         task, draft = story.task, story.verdict.draft
         if task is None and not draft:
             return
-        self._section("Task" if task else "Draft")
+        self._print_title("Task" if task else "Draft")
         if task is not None:
             facts = [(w, str(getattr(task, w))) for w in ("benchmark", "subset", "scenario")]
             says, solution = task.instruction, list(task.solution)
@@ -164,13 +163,13 @@ class _Teller:
             facts = [(w, str(draft.get(w, ""))) for w in ("benchmark", "subset", "scenario")]
             says = str(draft.get("instruction") or draft.get("text", ""))
             solution = [str(action) for action in draft.get("solution", ())]
-        self._facts((what, value) for what, value in (*facts, ("instruction", says)) if value)
+        self._print_facts((what, value) for what, value in (*facts, ("instruction", says)) if value)
         if solution:
             self._console.print("\n  Its reference:", style="dim")
-            self._steps([(action, "", "") for action in solution], few=False)
-        self._lineage(story)
+            self._print_steps([(action, "", "") for action in solution], few=False)
+        self._print_lineage(story)
 
-    def _lineage(self, story: Story) -> None:
+    def _print_lineage(self, story: Story) -> None:
         if story.ancestors:
             self._console.print("\n  It grew from:", style="dim")
             grid = _grid(_SHORT, _SHORT)
@@ -178,22 +177,24 @@ class _Teller:
                 task: Task | None = ancestor.task
                 name = task.name if task else f"{ancestor.id[:12]} (not kept by this run)"
                 mark = "  " * (ancestor.generation - 1) + "└"
-                grid.add_row(mark, name, Text(self._cut(task.instruction if task else ""), "dim"))
+                grid.add_row(
+                    mark, name, Text(self._shorten(task.instruction if task else ""), "dim")
+                )
             self._console.print(Padding(grid, (0, 0, 0, 2)))
 
-    def _section(self, title: str) -> None:
+    def _print_title(self, title: str) -> None:
         self._console.print()
         self._console.print(Rule(Text(title, "bold"), align="left", style="dim"))
 
-    def _facts(self, facts: Iterable[tuple[str, str]]) -> None:
+    def _print_facts(self, facts: Iterable[tuple[str, str]]) -> None:
         grid = _grid({"no_wrap": True, "style": "dim"})
         before = ""
         for what, value in facts:
-            grid.add_row("" if what == before else what, Text(self._cut(value)))
+            grid.add_row("" if what == before else what, Text(self._shorten(value)))
             before = what
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
-    def _steps(self, steps: Sequence[tuple[str, str, str]], *, few: bool = True) -> None:
+    def _print_steps(self, steps: Sequence[tuple[str, str, str]], *, few: bool = True) -> None:
         """Print numbered actions, each with its result."""
         grid = _grid({"no_wrap": True, "style": "dim", "justify": "right"})
         most = len(steps) if self._full or not few else 2 * _FEW + 2
@@ -205,18 +206,18 @@ class _Teller:
         for place, (number, (action, observation, error)) in enumerate(rows):
             if left_out > 0 and place == _FEW:
                 grid.add_row("…", Text(f"{left_out} more", "dim"))
-            text = Text(self._cut(action) if few else visible(action))
+            text = Text(self._shorten(action) if few else visible(action))
             if error:
                 text.append(f"  ({error})", "red")
             grid.add_row(str(number), text)
             if observation:
-                grid.add_row("", Text(self._cut(observation, _CUT_OBSERVATION), "dim"))
+                grid.add_row("", Text(self._shorten(observation, _CUT_OBSERVATION), "dim"))
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
-    def _cut(self, text: str, most: int = _CUT) -> str:
+    def _shorten(self, text: str, most: int = _CUT) -> str:
         if self._full:
             return visible(text)
-        flat = _line(text)
+        flat = _single_line(text)
         if len(flat) <= most:
             return flat
         self._was_cut = True
@@ -228,7 +229,7 @@ def outcome(story: Story) -> str:
     verdict, decision = story.verdict, story.decision
     if decision is None:
         waits = " and waits for review: `coevo tasks review`" if verdict.gate == HOLD else ""
-        return _ended(verdict.accepted, verdict.gate) + waits
+        return _describe_verdict(verdict.accepted, verdict.gate) + waits
     reason = f": {decision.reason}" if decision.reason else ""
     text = f"{decision.what} by a user on {decision.at}{reason}"
     if decision.what == "rejected" or story.joined:
@@ -236,7 +237,7 @@ def outcome(story: Story) -> str:
     return f"{text}; it joins the next round if the run continues"
 
 
-def _ended(accepted: bool, gate: str) -> str:
+def _describe_verdict(accepted: bool, gate: str) -> str:
     if accepted:
         return "accepted"
     if gate == HOLD:
@@ -254,7 +255,7 @@ def _format_value(value: Any) -> str:
     return str(value)
 
 
-def _line(text: str) -> str:
+def _single_line(text: str) -> str:
     """Return a string as a single line that is safe to print."""
     return " ".join(visible(text).split())
 

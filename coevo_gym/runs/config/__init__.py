@@ -10,13 +10,13 @@ from coevo_gym.runs.config.arms import (
     ArmConfig,
     approve_settings,
     arm_configs,
-    asks_policy,
     demand_of,
     demands,
-    not_loaded,
     own_code,
+    rounds_use_policy,
+    unapproved_code,
 )
-from coevo_gym.runs.config.sources import Resolved, Sets, about_preset, load_config, preset_names
+from coevo_gym.runs.config.sources import Resolved, Sets, describe_preset, load_config, preset_names
 from coevo_gym.runs.config.tree import RunConfig
 
 __all__ = [
@@ -24,14 +24,14 @@ __all__ = [
     "Resolved",
     "RunConfig",
     "Sets",
-    "about_preset",
     "approve_settings",
     "arm_configs",
-    "asks_policy",
     "demand_of",
     "demands",
+    "describe_preset",
     "load_config",
-    "not_loaded",
     "own_code",
     "preset_names",
+    "rounds_use_policy",
+    "unapproved_code",
 ]

@@ -20,13 +20,13 @@ from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, MethodSpec, NoSettings
 from coevo_gym.methods.plugins import load_folder, method_files
-from coevo_gym.runs.config.derived import complete
+from coevo_gym.runs.config.derived import fill_in_derived
 from coevo_gym.runs.config.keys import (
     annotation_of,
-    leaves,
+    insert_setting,
     parse_text,
-    place,
     problems,
+    setting_types,
     suggest_key,
 )
 from coevo_gym.runs.config.run_sections import (
@@ -158,7 +158,7 @@ def own_code(config: RunConfig) -> list[str]:
     return [*dict.fromkeys(value for value in values if is_import_path(value))]
 
 
-def not_loaded(config: RunConfig) -> list[str]:
+def unapproved_code(config: RunConfig) -> list[str]:
     """Return the folder of methods, and the files and modules of learners, not yet approved."""
     folder = config.plugins.methods
     origins = [*([] if folder is None else [folder]), *map(origin_of, own_code(config))]
@@ -189,42 +189,42 @@ def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
     arm = config.arm.get(name, ArmSettings())
     method = arm.method or name
     if loads or method in METHODS.names():
-        spec = _spec(method, f"arm.{name}.method" if arm.method else "arms")
+        spec = _load_spec(method, f"arm.{name}.method" if arm.method else "arms")
         sets = arm.set
     else:
-        spec = MethodSpec(method, NoSettings, _not_loaded)
+        spec = MethodSpec(method, NoSettings, _raise_not_loaded)
         sets = {key: value for key, value in arm.set.items() if not key.startswith("method.")}
     kind = str(sets.get("learner.kind", spec.sets.get("learner.kind", config.learner.kind)))
     where = {**dict.fromkeys(spec.sets, f"the method {spec.name!r}")}
     where |= {key: f"arm.{name}.set.{key}" for key in sets}
-    learner = _own_settings(kind, where.get("learner.kind", "learner.kind"))
+    learner = _own_learner_settings(kind, where.get("learner.kind", "learner.kind"))
     own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
     for key, value in {**spec.sets, **sets}.items():
         if not (key.startswith("learner.") and is_own_learner(kind)):
-            _check(key, where[key], spec)
+            _check_key(key, where[key], spec)
         if key.startswith("method."):
             inner = key.removeprefix("method.")
-            place(own, inner, parse_text(annotation_of(spec.settings, inner), value))
+            insert_setting(own, inner, parse_text(annotation_of(spec.settings, inner), value))
         else:
-            place(changes, key, value)
+            insert_setting(changes, key, value)
     base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
     tree = overlay(ArmConfig, base, changes)
     if learner is not None:
         values = config.learner.model_dump(exclude_unset=True)
         values = overlay_section((learner,), values, changes.get("learner", {}))
-        tree["learner"] = _validated(learner, values, where)
-    tree = complete(tree, config.policy)
+        tree["learner"] = _validate_learner(learner, values, where)
+    tree = fill_in_derived(tree, config.policy)
     try:
         settings = spec.settings.model_validate(own)
         result = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
     except ValidationError as error:
-        raise _explained(error, name, spec, arm) from None
+        raise _to_arm_error(error, name, spec, arm) from None
     _check_loss(result.learner, where)
     return result
 
 
-def _own_settings(kind: str, where: str) -> type[LearnerSettings] | None:
+def _own_learner_settings(kind: str, where: str) -> type[LearnerSettings] | None:
     """Return the class of a user-defined learner's settings, or None if it may not be loaded."""
     if not is_own_learner(kind):
         return None
@@ -237,20 +237,20 @@ def _own_settings(kind: str, where: str) -> type[LearnerSettings] | None:
     return settings_class
 
 
-def _validated(
+def _validate_learner(
     model: type[LearnerSettings], settings: Mapping[str, Any], where: Mapping[str, str]
 ) -> LearnerSettings:
     """Validate the settings of a user-defined learner; ``where`` has the origin of each key."""
     values: dict[str, Any] = {}
     for key, value in flat(settings):
-        if key not in leaves(model):
+        if key not in setting_types(model):
             full = f"learner.{key}"
             raise ArmError(
                 where.get(full, full),
                 f"the learner {settings['kind']!r} has no setting {key!r}. "
-                f"{suggest(key, list(leaves(model)))}",
+                f"{suggest(key, list(setting_types(model)))}",
             )
-        place(values, key, parse_text(annotation_of(model, key), value))
+        insert_setting(values, key, parse_text(annotation_of(model, key), value))
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -271,11 +271,11 @@ def _check_loss(learner: LearnerSettings, where: Mapping[str, str]) -> None:
         raise ArmError(where.get("learner.loss", "learner.loss"), str(error)) from error
 
 
-def _not_loaded(settings: FrozenModel, kit: Kit) -> Method:
+def _raise_not_loaded(settings: FrozenModel, kit: Kit) -> Method:
     raise ConfigError("The methods in plugins.methods are not loaded.")
 
 
-def asks_policy(settings: ArmConfig | RunConfig) -> bool:
+def rounds_use_policy(settings: ArmConfig | RunConfig) -> bool:
     """Return True if the policy being trained takes part in evolution rounds.
 
     It takes part by exploring or by trying tasks.
@@ -296,7 +296,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
             "policy.kind = 'tiny' only scores actions and cannot write text, so it cannot explore. "
             "Choose openai, transformers or vllm, or train a language model.",
         )
-    if settings.evolver.overlap and asks_policy(settings):
+    if settings.evolver.overlap and rounds_use_policy(settings):
         raise ArmError(
             "evolver.overlap",
             "a round that runs in parallel with training cannot query the policy being trained, "
@@ -325,7 +325,7 @@ def _check_analyst(arm: ArmConfig, policy: str) -> None:
         )
 
 
-def _spec(name: str, key: str) -> MethodSpec:
+def _load_spec(name: str, key: str) -> MethodSpec:
     try:
         spec = METHODS.load(name)
     except ConfigError as error:
@@ -337,12 +337,12 @@ def _spec(name: str, key: str) -> MethodSpec:
     return spec
 
 
-def _check(key: str, where: str, spec: MethodSpec) -> None:
+def _check_key(key: str, where: str, spec: MethodSpec) -> None:
     """Reject a key that does not exist or whose value must be the same for all arms."""
     section, _, inner = key.partition(".")
     if section == "method":
-        if inner not in leaves(spec.settings):
-            known = list(leaves(spec.settings))
+        if inner not in setting_types(spec.settings):
+            known = list(setting_types(spec.settings))
             hint = suggest(inner, known) if known else "It has no settings of its own."
             raise ArmError(where, f"the method {spec.name!r} has no setting {inner!r}. {hint}")
     elif section in _SAME and key not in KEYS:
@@ -352,12 +352,14 @@ def _check(key: str, where: str, spec: MethodSpec) -> None:
         )
     elif section not in (*SECTIONS, *_SAME):
         raise ArmError(where, f"{key} is a setting of the whole run, so an arm cannot set it.")
-    elif key not in leaves(RunConfig):
+    elif key not in setting_types(RunConfig):
         full = where if where.endswith(key) else key
         raise ArmError(where, f"there is no setting {full!r}. {suggest_key(RunConfig, full)}")
 
 
-def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
+def _to_arm_error(
+    error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings
+) -> ArmError:
     """Return the first problem with an arm's settings, including the key that caused it."""
     own = error.title == spec.settings.__name__
     problem = problems(spec.settings if own else ArmConfig, error)[0]

@@ -32,21 +32,21 @@ _LR, _LORA_LR = 1e-6, 1e-5
 _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
 
 
-def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
+def fill_in_derived(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
     """Fill in the derived settings that a settings tree leaves unset.
 
     Only the given sections are completed. They and the policy may be mappings or models.
     """
     settings = dict(tree)
-    defaults = _of_policy(policy, settings.get("learner"))
+    defaults = _policy_defaults(policy, settings.get("learner"))
     for name in defaults.keys() & settings.keys():
-        settings[name] = _completed(settings[name], defaults[name])
+        settings[name] = _fill_in_section(settings[name], defaults[name])
     return settings
 
 
-def derived(policy: PolicySettings, learner: FrozenModel) -> dict[str, tuple[Any, str]]:
+def derived_settings(policy: PolicySettings, learner: FrozenModel) -> dict[str, tuple[Any, str]]:
     """Return a run's derived settings, each with the setting that determines it."""
-    of_policy = flat(_of_policy(policy, learner))
+    of_policy = flat(_policy_defaults(policy, learner))
     return {
         "arithmetic": (default_arithmetic(policy.kind), "policy.kind"),
         **{key: (value, "policy.kind") for key, value in of_policy},
@@ -80,7 +80,7 @@ def rate_warnings(
             )
 
 
-def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
+def _policy_defaults(policy: Any, learner: Any) -> dict[str, Any]:
     """Return a policy's defaults for the ``warmup`` and ``learner`` sections."""
     if not isinstance(policy, PolicySettings):
         try:
@@ -92,7 +92,7 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
     imitation: dict[str, Any] = dict(_IMITATION)
     if policy.model.device != "cuda":
         imitation["batch_tokens"] = _BATCH_TOKENS
-    model = _model_of(learner)
+    model = _settings_class_of(learner)
     if issubclass(model, RestConfig):
         return {"warmup": imitation, "learner": {"imitation": imitation}}
     if not issubclass(model, UpdateConfig):
@@ -101,7 +101,7 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
     return {"warmup": imitation, "learner": {"lr": lr, "epochs": 1}}
 
 
-def _model_of(learner: Any) -> type:
+def _settings_class_of(learner: Any) -> type:
     """Return the class of learner settings, which may be a mapping unless they are user-defined."""
     if not isinstance(learner, Mapping):
         return UpdateConfig if learner is None else type(learner)
@@ -111,7 +111,7 @@ def _model_of(learner: Any) -> type:
     return UnloadedSettings if is_own_learner(kind) else UpdateConfig
 
 
-def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
+def _fill_in_section(section: Any, defaults: Mapping[str, Any]) -> Any:
     """Fill in defaults for unset values of a section (a mapping or a pydantic model)."""
     if isinstance(section, Mapping):
         current: Mapping[str, Any] = section
@@ -123,7 +123,7 @@ def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
     for name, value in defaults.items():
         if isinstance(value, Mapping):
             inner = getattr(section, name) if isinstance(section, BaseModel) else current.get(name)
-            missing[name] = _completed({} if inner is None else inner, value)
+            missing[name] = _fill_in_section({} if inner is None else inner, value)
     if isinstance(section, BaseModel):
         return section.model_copy(update=missing)
     return {**section, **missing}

@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 
 
 @cache
-def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
+def setting_types(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
     """Return the type of each setting in every kind of section, keyed by dotted key.
 
     If several kinds share a setting, it may have the type of any of them.
@@ -41,7 +41,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
         if not models:
             types[f"{prefix}{name}"] = field.annotation
         for part in models:
-            for key, annotation in leaves(part, f"{prefix}{name}.").items():
+            for key, annotation in setting_types(part, f"{prefix}{name}.").items():
                 known = types.get(key, annotation)
                 types[key] = known if known == annotation else reduce(or_, (known, annotation))
     return types
@@ -54,22 +54,22 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
     """
     of_arm = ARM_KEY.fullmatch(key)
     if of_arm is None:
-        return leaves(model).get(key)
+        return setting_types(model).get(key)
     inner = of_arm[2]
     if inner is None:
         return str
-    return Any if inner.startswith("method.") else leaves(model).get(inner)
+    return Any if inner.startswith("method.") else setting_types(model).get(inner)
 
 
-def is_open(key: str) -> bool:
+def is_learner_key(key: str) -> bool:
     """Return True for a key that a user-defined learner may have, which is checked once loaded."""
     of_arm = ARM_KEY.fullmatch(key)
     return ((of_arm[2] or "") if of_arm else key).startswith("learner.")
 
 
-def is_code(key: str) -> bool:
+def may_be_own_code(key: str) -> bool:
     """Return True for a setting that may be an import path of the user's own code, or a list."""
-    return key == "sinks" or (key.endswith(CODE) and is_open(key))
+    return key == "sinks" or (key.endswith(CODE) and is_learner_key(key))
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
@@ -85,7 +85,7 @@ def parse_text(annotation: Any, value: Any) -> Any:
     return value
 
 
-def place(tree: dict[str, Any], key: str, value: Any) -> None:
+def insert_setting(tree: dict[str, Any], key: str, value: Any) -> None:
     """Insert a setting into nested dictionaries. An arm's overrides keep their dotted keys."""
     of_arm = ARM_KEY.fullmatch(key)
     path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
@@ -107,7 +107,7 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
         return f"A method's own settings are set per arm: arm.NAME.set.{key}."
     if of_arm and of_arm[2]:
         before, inner = key.removesuffix(of_arm[2]), of_arm[2]
-    known = list(leaves(model))
+    known = list(setting_types(model))
     last = inner.rpartition(".")[2]
     section = inner.removesuffix(last)
     # The name of the section is left out, because it makes all keys of a section similar.

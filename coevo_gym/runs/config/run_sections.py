@@ -37,7 +37,7 @@ def rows_demands(rows: RowsSource) -> list[Demand]:
     return [Demand(code) for code in rows.code]
 
 
-def _make_rows(name: str, rows: RowsSource) -> RowsBenchmark:
+def _make_rows_benchmark(name: str, rows: RowsSource) -> RowsBenchmark:
     """Make the benchmark of rows that settings describe.
 
     Raises:
@@ -71,7 +71,7 @@ class BenchmarkSettings(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_rows(cls, data: Any) -> Any:
+    def _register_rows(cls, data: Any) -> Any:
         """Register the benchmark of rows, which is made when it is first used."""
         if not isinstance(data, Mapping):
             return data
@@ -83,14 +83,14 @@ class BenchmarkSettings(FrozenModel):
             name = str(data.get("name", ""))
             if not may_be_rows(name):  # none, or that of the preset
                 name = name_of_rows(rows.file)
-            announce(name, partial(_make_rows, name, rows))
+            announce(name, partial(_make_rows_benchmark, name, rows))
             return {**data, "name": name}
         source = registered_source(str(data.get("name")))
         return data if source is None else {**data, "rows": source}
 
     @field_validator("name")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         names = [spec.name for spec in benchmark_specs()]
         if name not in names:
             raise ValueError(f"there is no benchmark {name!r}. {suggest(name, names)}")
@@ -173,7 +173,7 @@ class EvaluationSettings(FrozenModel):
 
     @field_validator("final")
     @classmethod
-    def _untouched(cls, final: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_final(cls, final: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if len(set(final)) != len(final):
             raise ValueError("each set of tasks may be listed only once")
         if "train" in final:
@@ -193,7 +193,7 @@ class EvaluationSettings(FrozenModel):
         return f"{how}, in {episodes} per task"
 
     @model_validator(mode="after")
-    def _samples_differ(self) -> Self:
+    def _check_samples(self) -> Self:
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(
                 f"{self.samples} samples from a greedy policy would be identical. Set "
@@ -231,7 +231,7 @@ class ArmSettings(FrozenModel):
 
     @field_validator("set")
     @classmethod
-    def _flat(cls, value: JsonObject) -> JsonObject:
+    def _flatten(cls, value: JsonObject) -> JsonObject:
         return FrozenDict(flat(value))
 
 

@@ -25,12 +25,12 @@ from coevo_gym.runs.config.keys import (
     ARM_KEY,
     Setting,
     annotation_of,
-    is_code,
-    is_open,
-    leaves,
+    insert_setting,
+    is_learner_key,
+    may_be_own_code,
     parse_text,
-    place,
     problems,
+    setting_types,
     suggest_key,
 )
 from coevo_gym.runs.config.run_sections import rows_demands
@@ -79,10 +79,10 @@ class Resolved:
     def rows(self) -> list[tuple[str, Any, str]]:
         """Return the dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
-        origins = {key: origin for key, (_, origin) in self.config.derived().items()}
+        origins = {key: origin for key, (_, origin) in self.config.derived_settings().items()}
         origins |= self.origins
         keys = [key for key in values if key.startswith("arm.")]
-        keys = [*keys, *(key for key in leaves(RunConfig) if key in values)]
+        keys = [*keys, *(key for key in setting_types(RunConfig) if key in values)]
         return [(key, values[key], origins.get(key, "default")) for key in keys]
 
 
@@ -125,18 +125,22 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     """
     merged = dict(merged)
     for key, setting in merged.items():
-        if is_code(key):
-            value = _beside(Path.cwd(), setting.value, key)
+        if may_be_own_code(key):
+            value = _resolve_paths(Path.cwd(), setting.value, key)
             merged[key] = setting._replace(value=value)
-            if _by_user(setting.origin):
+            if _is_by_user(setting.origin):
                 approve(*(Demand(origin_of(path)) for path in _import_paths(value)))
     if merged.get("learner.kind", _PG).value in LEARNERS.built_in:
         for key, setting in merged.items():
-            if is_open(key) and not ARM_KEY.fullmatch(key) and key not in leaves(RunConfig):
-                raise _unknown(key, setting.origin)
+            if (
+                is_learner_key(key)
+                and not ARM_KEY.fullmatch(key)
+                and key not in setting_types(RunConfig)
+            ):
+                raise _unknown_key_error(key, setting.origin)
     tree: dict[str, Any] = {}
     for key, setting in merged.items():
-        place(tree, key, setting.value)
+        insert_setting(tree, key, setting.value)
     for section, name in (key.split(".") for key in PATHS):
         if isinstance(path := tree.get(section, {}).get(name), str):
             tree[section][name] = str(Path(path).expanduser().resolve())
@@ -145,10 +149,10 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(error, merged))) from None
     folder = merged.get("plugins.methods")
-    if folder is not None and config.plugins.methods is not None and _by_user(folder.origin):
+    if folder is not None and config.plugins.methods is not None and _is_by_user(folder.origin):
         approve(Demand(config.plugins.methods))
     rows = [setting for key, setting in merged.items() if key.startswith("benchmark.rows.")]
-    if all(_by_user(setting.origin) for setting in rows):
+    if all(_is_by_user(setting.origin) for setting in rows):
         approve(*rows_demands(config.benchmark.rows))
     try:
         asked = demands(config)
@@ -158,14 +162,14 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
             value, origin = merged[where]
             raise ConfigError(f"{where} = {value!r} (from {origin}): {problem}") from error
         raise
-    if all(_by_user(one.origin) for key, one in merged.items() if key.endswith(_OF_A_KEY)):
+    if all(_is_by_user(one.origin) for key, one in merged.items() if key.endswith(_OF_A_KEY)):
         parts = config.policy, config.explorer.model, config.analyst.model  # in use or not
         unused = (demand_of(part.endpoint) for part in parts)
         approve(*(demand for demand in (*asked, *unused) if demand is not None and demand.host))
     return Resolved(config, {key: setting.origin for key, setting in merged.items()})
 
 
-def _by_user(origin: str) -> bool:
+def _is_by_user(origin: str) -> bool:
     """Return True if a value is from the user or this package, rather than from a file or a run."""
     return origin != _RUN and not _is_file(origin)
 
@@ -180,9 +184,9 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
-def about_preset(name: str) -> str:
+def describe_preset(name: str) -> str:
     """Return a preset's description, which states its goal and requirements."""
-    return str(_read(PRESETS / f"{name}.toml")["about"])
+    return str(_read_toml(PRESETS / f"{name}.toml")["about"])
 
 
 def _from_source(
@@ -193,18 +197,19 @@ def _from_source(
     if isinstance(source, RunConfig):
         data = source.to_json()
         settings = dict(_settings_of(data, "", _RUN))
-        for key, (value, _) in source.derived().items():  # derived again from the new settings
+        # Derived settings are derived again from the new settings.
+        for key, (value, _) in source.derived_settings().items():
             if key in settings and settings[key].value == value:
                 del settings[key]
         return settings
     if isinstance(source, Mapping):
-        return _with_inherited(dict(source), origin)
+        return _merge_with_preset(dict(source), origin)
     return _from_file(str(source))
 
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
     """Return settings with dotted keys, parsing strings as on the command line."""
-    return dict(_setting(key, value, "sets") for key, value in sets.items())
+    return dict(_parse_setting(key, value, "sets") for key, value in sets.items())
 
 
 def _from_file(source: str) -> dict[str, Setting]:
@@ -215,25 +220,25 @@ def _from_file(source: str) -> dict[str, Setting]:
             f"There is no preset {source!r}. {suggest(source, preset_names())} "
             "To use your own file, give a path that ends in .toml."
         )
-    data = _read(path)
+    data = _read_toml(path)
     origin = str(path) if is_file else f"preset {source}"
-    settings = _with_inherited(data, origin)
+    settings = _merge_with_preset(data, origin)
     for key, own in settings.items() if is_file else ():
-        is_path = key in PATHS or key in ROWS or is_code(key)
+        is_path = key in PATHS or key in ROWS or may_be_own_code(key)
         if is_path and own.origin == origin and own.value:
-            settings[key] = own._replace(value=_beside(path.parent, own.value, key))
+            settings[key] = own._replace(value=_resolve_paths(path.parent, own.value, key))
     if "name" not in data:
         settings["name"] = Setting(path.stem, origin)
     return settings
 
 
-def _beside(folder: Path, value: Any, key: str) -> Any:
+def _resolve_paths(folder: Path, value: Any, key: str) -> Any:
     """Return a setting in a file of this folder, with its paths relative to the folder."""
     if isinstance(value, (list, tuple)):
-        return [_beside(folder, one, key) for one in value]
+        return [_resolve_paths(folder, one, key) for one in value]
     if key in ROWS:
         return in_folder(folder, value)
-    if is_code(key):
+    if may_be_own_code(key):
         return relative_to(folder, value) if is_import_path(value) else value
     return str(folder / Path(value).expanduser())
 
@@ -244,7 +249,7 @@ def _import_paths(value: Any) -> list[str]:
     return [one for one in values if is_import_path(one)]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         text = read_file(path).decode()
     except OSError as error:
@@ -257,7 +262,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 
-def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
+def _merge_with_preset(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
     """Return a file's settings, merged into those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
     extended = data.get("extends")
@@ -277,8 +282,8 @@ def _settings_of(
         if isinstance(value, Mapping) and _is_section(key):
             yield from _settings_of(value, f"{key}.", origin)
             continue
-        key, setting = _setting(key, value, origin)
-        yield key, setting._replace(value=_typed(key, setting.value, origin))
+        key, setting = _parse_setting(key, value, origin)
+        yield key, setting._replace(value=_check_type(key, setting.value, origin))
 
 
 def _is_section(key: str) -> bool:
@@ -287,7 +292,7 @@ def _is_section(key: str) -> bool:
     if section != key:  # checked once the method is known
         return True
     is_arm = re.fullmatch(r"arm(\.[^.]+)?", key) is not None
-    return is_arm or any(leaf.startswith(f"{key}.") for leaf in leaves(RunConfig))
+    return is_arm or any(leaf.startswith(f"{key}.") for leaf in setting_types(RunConfig))
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
@@ -295,7 +300,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT):
             path = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
-            key, setting = _setting(path, environ[name], f"environment variable {name}")
+            key, setting = _parse_setting(path, environ[name], f"environment variable {name}")
             settings[key] = setting
     return settings
 
@@ -306,39 +311,39 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
         key, equals, text = item.partition("=")
         if not equals:
             raise ConfigError(f"--set must have the form section.key=value, got {item!r}.")
-        key, setting = _setting(key.strip(), text.strip(), "command line")
+        key, setting = _parse_setting(key.strip(), text.strip(), "command line")
         settings[key] = setting
     return settings
 
 
-def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
+def _parse_setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
     """Return the full key, the parsed value and the origin of a setting."""
-    key = _full(key)
-    return key, Setting(_parse(key, value, origin), origin)
+    key = _full_key(key)
+    return key, Setting(_parse_value(key, value, origin), origin)
 
 
-def _full(key: str) -> str:
+def _full_key(key: str) -> str:
     """Return a setting's full dotted key. A section's key stands for its name or kind."""
-    known = leaves(RunConfig)
+    known = setting_types(RunConfig)
     return next((full for full in (f"{key}.name", f"{key}.kind") if full in known), key)
 
 
-def _parse(key: str, value: Any, origin: str) -> Any:
+def _parse_value(key: str, value: Any, origin: str) -> Any:
     """Parse a value given as text according to the type of its setting."""
     annotation = annotation_of(RunConfig, key)
     if annotation is None:
-        if is_open(key):
+        if is_learner_key(key):
             return value
-        raise _unknown(key, origin)
+        raise _unknown_key_error(key, origin)
     return parse_text(annotation, value)
 
 
-def _unknown(key: str, origin: str) -> ConfigError:
+def _unknown_key_error(key: str, origin: str) -> ConfigError:
     hint = suggest_key(RunConfig, key)
     return ConfigError(f"There is no setting {key!r} (from {origin}). {hint}")
 
 
-def _typed(key: str, value: Any, origin: str) -> Any:
+def _check_type(key: str, value: Any, origin: str) -> Any:
     """Check the type of a value read from a file, and return the value. "3" is not accepted for 3.
 
     Values from the command line and the environment are always text, so pydantic parses them.

@@ -15,7 +15,12 @@ from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
-from coevo_gym.runs.config.derived import complete, default_arithmetic, derived, rate_warnings
+from coevo_gym.runs.config.derived import (
+    default_arithmetic,
+    derived_settings,
+    fill_in_derived,
+    rate_warnings,
+)
 from coevo_gym.runs.config.run_sections import (
     AnalystSettings,
     ArmSettings,
@@ -96,11 +101,11 @@ class RunConfig(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, data: Any) -> Any:
+    def _fill_in_defaults(cls, data: Any) -> Any:
         """Fill in the defaults that depend on other settings, such as the learning rate."""
         if not isinstance(data, Mapping):
             return data
-        if _names_growth(data.get("curriculum")):
+        if _sets_growth_kind(data.get("curriculum")):
             raise ValueError(_GROWTH)
         data = with_kinds(cls, data)
         loop = data.get("loop", {})
@@ -112,11 +117,11 @@ class RunConfig(FrozenModel):
         kind = policy.get("kind") if isinstance(policy, Mapping) else getattr(policy, "kind", "")
         defaults: dict[str, Any] = {"warmup": {}, "learner": {}}
         defaults["arithmetic"] = default_arithmetic(kind or "tiny")
-        return complete({**defaults, **data, "loop": {**end, **loop}}, policy)
+        return fill_in_derived({**defaults, **data, "loop": {**end, **loop}}, policy)
 
     @field_validator("arms")
     @classmethod
-    def _distinct(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_arms(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(arms)) != len(arms):
             raise ValueError("each arm may be listed only once")
         clashes = sorted(RESERVED & set(arms))
@@ -128,13 +133,13 @@ class RunConfig(FrozenModel):
 
     @field_validator("sinks")
     @classmethod
-    def _check_repeats(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_sinks(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(sinks)) != len(sinks):
             raise ValueError("each sink may be listed only once")
         return sinks
 
     @model_validator(mode="after")
-    def _consistent(self) -> RunConfig:
+    def _check_consistency(self) -> RunConfig:
         if self.curriculum.growth.kind != "signals":
             raise ValueError(_GROWTH)
         evaluated = (self.evaluation.split, *self.evaluation.final)
@@ -147,9 +152,9 @@ class RunConfig(FrozenModel):
             raise ValueError("loop: training has no limit. Set max_steps, max_env_steps, or both.")
         return self
 
-    def derived(self) -> dict[str, tuple[Any, str]]:
+    def derived_settings(self) -> dict[str, tuple[Any, str]]:
         """Return derived settings with dotted keys, each with the setting that determines it."""
-        return derived(self.policy, self.learner)
+        return derived_settings(self.policy, self.learner)
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about settings that are allowed but probably unintended."""
@@ -160,7 +165,7 @@ class RunConfig(FrozenModel):
         return self.model_dump(mode="json", exclude={"curriculum": {"growth": {"kind"}}})
 
 
-def _names_growth(curriculum: Any) -> bool:
+def _sets_growth_kind(curriculum: Any) -> bool:
     """Return True if a curriculum section sets ``growth.kind``."""
     if not isinstance(curriculum, Mapping):
         return False

@@ -54,7 +54,7 @@ class PaidAdmission(Admission):
             return len(live) < FIRST
         # The last request is sent only if its upper bound fits, which is more than it takes.
         next_one = self._mean + endpoint.unused
-        if endpoint.has_room(Cost.of(0, next_one) + self._rest()):
+        if endpoint.has_room(Cost.of(0, next_one) + self._remaining_cost()):
             return True
         if not live:
             most = next_one.prompt_tokens, next_one.completion_tokens
@@ -72,7 +72,7 @@ class PaidAdmission(Admission):
         text = str(n or "")
         if not n or not self._n:
             return text
-        rest = self._rest()
+        rest = self._remaining_cost()
         usd = f", {rest.usd:.2f} USD" if rest.usd else ""
         return f"{text}, which may take about {rest.tokens:,} more tokens{usd}"
 
@@ -89,7 +89,7 @@ class PaidAdmission(Admission):
             usd=used.usd / n,
         )
 
-    def _rest(self) -> Cost:
+    def _remaining_cost(self) -> Cost:
         """Return the expected cost until all live episodes have finished."""
         mean, rest = self._mean, Cost()
         for used in self._live:

@@ -179,16 +179,16 @@ def compare(a: Side, b: Side) -> Comparison:
         )
     if not common:
         raise ConfigError(
-            f"{a.name} ({_tasks(a)}) and {b.name} ({_tasks(b)}) have no tasks in common. Evaluate "
-            "both on the same split with `coevo eval`."
+            f"{a.name} ({_describe_tasks(a)}) and {b.name} ({_describe_tasks(b)}) have no tasks in "
+            "common. Evaluate both on the same split with `coevo eval`."
         )
-    shares = {id: (_share(a.outcomes[id]), _share(b.outcomes[id])) for id in common}
+    shares = {id: (_success_share(a.outcomes[id]), _success_share(b.outcomes[id])) for id in common}
     differences = [of_b - of_a for of_a, of_b in shares.values()]
     solved = {id: (of_a >= SOLVED, of_b >= SOLVED) for id, (of_a, of_b) in shares.items()}
     known = {id: a.tasks.get(id) or b.tasks[id] for id in common}
     low, high = paired_shares_interval(differences)
 
-    def changed(how: tuple[bool, bool]) -> tuple[ChangedTask, ...]:
+    def changed_tasks(how: tuple[bool, bool]) -> tuple[ChangedTask, ...]:
         return tuple(
             ChangedTask(id, task.name, task.instruction, task.tags, *shares[id])
             for id, task in known.items()
@@ -204,8 +204,8 @@ def compare(a: Side, b: Side) -> Comparison:
         tasks=n,
         only_in_a=len(a.outcomes) - n,
         only_in_b=len(b.outcomes) - n,
-        samples_a=_samples(a, common),
-        samples_b=_samples(b, common),
+        samples_a=_sample_range(a, common),
+        samples_b=_sample_range(b, common),
         success_a=sum(of_a for of_a, _ in shares.values()) / n,
         success_b=sum(of_b for _, of_b in shares.values()) / n,
         difference=sum(differences) / n,
@@ -216,15 +216,15 @@ def compare(a: Side, b: Side) -> Comparison:
         worse=sum(difference < 0 for difference in differences),
         both=sum(how == (True, True) for how in solved.values()),
         neither=sum(how == (False, False) for how in solved.values()),
-        won=changed((False, True)),
-        lost=changed((True, False)),
-        types=tuple(_types(known, shares)),
-        uneven=tuple(_uneven(a.settings, b.settings)),
+        won=changed_tasks((False, True)),
+        lost=changed_tasks((True, False)),
+        types=tuple(_compare_types(known, shares)),
+        uneven=tuple(_differing_settings(a.settings, b.settings)),
         trained=a.trained and b.trained,
     )
 
 
-def _types(
+def _compare_types(
     tasks: Mapping[str, EvaluatedTask], shares: Mapping[str, tuple[float, float]]
 ) -> Iterator[ComparedType]:
     of_tag: dict[str, list[tuple[float, float]]] = {}
@@ -243,19 +243,19 @@ def _types(
         )
 
 
-def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def _differing_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Return the settings that differ between the two sides of a comparison."""
     return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
 
 
-def _share(outcomes: Sequence[bool]) -> float:
+def _success_share(outcomes: Sequence[bool]) -> float:
     return sum(outcomes) / len(outcomes)
 
 
-def _samples(side: Side, tasks: Sequence[str]) -> tuple[int, int]:
+def _sample_range(side: Side, tasks: Sequence[str]) -> tuple[int, int]:
     counts = [len(side.outcomes[id]) for id in tasks]
     return min(counts), max(counts)
 
 
-def _tasks(side: Side) -> str:
+def _describe_tasks(side: Side) -> str:
     return f"{len(side.outcomes)} {side.split} tasks"

@@ -17,7 +17,7 @@ from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
 from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
-from coevo_gym.runs.assembly import computing
+from coevo_gym.runs.assembly import configure_torch
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob
 from coevo_gym.runs.manifest import (
@@ -105,7 +105,9 @@ def evaluate_job(
     results = FinishedEpisodes()
     with ExitStack() as stack:
         if folder is not None:
-            results = stack.enter_context(opened(folder, job, progress, overwrite=overwrite))
+            results = stack.enter_context(
+                open_eval_folder(folder, job, progress, overwrite=overwrite)
+            )
             file = ProgressFile(progress, folder.path, "eval", folder.path.name)
             progress = stack.enter_context(file)
         begun(len(results.lines), len(job.tasks) * job.samples)
@@ -125,20 +127,20 @@ def _evaluate(
     total, done = len(job.tasks) * job.samples, len(results.lines)
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
-    progress.phase(job.policy, total=total, done=done)
+    progress.begin_phase(job.policy, total=total, done=done)
     if done == total:
         return results.evaluation(job.tasks, job.samples)
-    progress.spent(job.cost(results.lines.values()))
+    progress.set_cost(job.cost(results.lines.values()))
     progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
-    if remark := about_answer_limit(job):
+    if remark := answer_limit_warning(job):
         progress.say(remark)
 
     def on_done(over: int) -> None:
-        progress.spent(job.cost(results.lines.values()))
+        progress.set_cost(job.cost(results.lines.values()))
         progress.update(over)
 
-    scope = computing(job.assembly.config) if job.model else nullcontext()
-    with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
+    scope = configure_torch(job.assembly.config) if job.model else nullcontext()
+    with scope, rare_full_collections(), closing(job.assembly.make_env_pool(job.split)) as envs:
         try:
             evaluation = evaluate(
                 job.players,
@@ -158,13 +160,13 @@ def _evaluate(
                 f"{job.assembly.config.benchmark.name}: {error}"
             ) from error
         finally:
-            progress.spent(job.cost(results.lines.values()))
+            progress.set_cost(job.cost(results.lines.values()))
     if evaluation.faults:
         progress.say(
             f"{evaluation.faults} episodes failed on infrastructure errors and are excluded from "
             "all statistics."
         )
-    if remark := about_answers(job, evaluation):
+    if remark := answers_warning(job, evaluation):
         progress.say(remark)
     return evaluation
 
@@ -175,10 +177,12 @@ _NOTABLE = 0.1
 """Share of answers without an action, or cut off, from which the user is told about them."""
 
 
-def about_answer_limit(job: EvalJob) -> str:
+def answer_limit_warning(job: EvalJob) -> str:
     """Return a warning if a model that thinks has few tokens for its answers, else ""."""
     chat = job.assembly.config.policy.chat
-    if not (_chats(job) and chat.thinking and chat.max_answer_tokens < _THINKING_TOKENS):
+    if not (
+        _has_language_model(job) and chat.thinking and chat.max_answer_tokens < _THINKING_TOKENS
+    ):
         return ""
     return (
         f"policy.chat.thinking is on, but an answer, including its thoughts, has at most "
@@ -187,10 +191,10 @@ def about_answer_limit(job: EvalJob) -> str:
     )
 
 
-def about_answers(job: EvalJob, evaluation: Evaluation) -> str:
+def answers_warning(job: EvalJob, evaluation: Evaluation) -> str:
     """Return a warning if many of a model's answers had no action or were cut off, else ""."""
     total, empty, cut, _ = evaluation.answers
-    if not _chats(job) or max(empty, cut) < max(1, _NOTABLE * total):
+    if not _has_language_model(job) or max(empty, cut) < max(1, _NOTABLE * total):
         return ""
     most = job.assembly.config.policy.chat.max_answer_tokens
     problem = f"{empty} of {total} answers were empty ({cut} cut at {most} tokens)"
@@ -199,7 +203,7 @@ def about_answers(job: EvalJob, evaluation: Evaluation) -> str:
     return f"{problem}: look at the model's answers, which may be refusals or native tool calls."
 
 
-def _chats(job: EvalJob) -> bool:
+def _has_language_model(job: EvalJob) -> bool:
     """Return True if a language model answers."""
     return bool(job.model) and job.assembly.config.policy.kind != "tiny"
 
@@ -230,7 +234,7 @@ def to_json(job: EvalJob, evaluation: Evaluation) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(
+def open_eval_folder(
     folder: EvalFolder, job: EvalJob, progress: ProgressSink = SILENT, *, overwrite: bool = False
 ) -> Iterator[KeptInFolder]:
     """Context manager that locks an evaluation's folder for writing.
@@ -250,7 +254,7 @@ def opened(
             folder.empty()
             write_json(folder.config, wanted)
         else:
-            _check_same(folder, wanted, progress)
+            _check_same_settings(folder, wanted, progress)
         with closing(RunStore(folder.database)) as database:
             database.add_evaluated_tasks(map(evaluated_task, job.tasks))
             database.check()
@@ -258,13 +262,15 @@ def opened(
             yield KeptInFolder(folder, job.policy, database)
 
 
-def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: ProgressSink) -> None:
+def _check_same_settings(
+    folder: EvalFolder, wanted: dict[str, object], progress: ProgressSink
+) -> None:
     there = folder.read_config()
     changes = differences(there, wanted)
     if changes:
         raise ConfigError(
-            f"{folder.path} contains a different evaluation. {in_words(changes)}. Choose another "
-            "--name, or pass --overwrite to delete it."
+            f"{folder.path} contains a different evaluation. {join_differences(changes)}. Choose "
+            "another --name, or pass --overwrite to delete it."
         )
     before, now = there.get("git_commit", ""), wanted["git_commit"]
     if before != now or str(now).endswith("+"):
@@ -311,7 +317,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         **({} if job.trials is None else {"trials": job.trials._asdict()}),
         "seed": config.seed,
         "prompt": prompt_id(config) if job.model else {},
-        "settings": _settings(config) if job.model else {},
+        "settings": _behaviour_settings(config) if job.model else {},
         **_arithmetic(job),
         "versions": versions(config),
         "git_commit": git_commit(),
@@ -325,7 +331,7 @@ def _arithmetic(job: EvalJob) -> dict[str, str]:
     config = job.assembly.config
     if not job.model or config.policy.kind == "openai":
         return {}
-    with computing(config):
+    with configure_torch(config):
         kind, processor, _ = arithmetic_for(config)
     return {"arithmetic": kind, "processor": processor}
 
@@ -346,19 +352,19 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     before, after = dict(flat(there)), dict(flat(now))
     keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
     return [
-        f"{key}: {_brief(before.get(key))} there, {_brief(after.get(key))} now"
+        f"{key}: {_shorten(before.get(key))} there, {_shorten(after.get(key))} now"
         for key in keys
         if before.get(key) != after.get(key)
     ]
 
 
-def in_words(changes: list[str]) -> str:
+def join_differences(changes: list[str]) -> str:
     """Join differences into one string, listing only the first few."""
     more = f"; and {len(changes) - _MAX_LISTED} more" if len(changes) > _MAX_LISTED else ""
     return "; ".join(changes[:_MAX_LISTED]) + more
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def _behaviour_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that affect a policy's behaviour, but not its speed."""
     policy = config.policy
     if policy.kind == "tiny":
@@ -370,7 +376,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return {**chat, "language_model": policy.model.model_dump(mode="json", exclude=_OF_A_MACHINE)}
 
 
-def _brief(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = "none" if value is None or value == "" else str(value)
     if re.fullmatch(r"[0-9a-f]{32,}", text):  # a hash
         return text[:12]

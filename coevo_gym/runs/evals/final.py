@@ -15,7 +15,7 @@ FINAL_SCORE = "final"
 """The event of a line of metrics with a score."""
 
 
-def stored_as(policy: str, name: str) -> str:
+def stored_name(policy: str, name: str) -> str:
     """Return the name under which a policy's final evaluation is stored. No arm has such a name."""
     return f"{policy}/{name}"
 
@@ -32,7 +32,7 @@ def final_scores(folder: RunFolder) -> FinalScores:
     return {policy: scores for policy, scores in by_policy.items() if scores}
 
 
-def keep_score(
+def save_final_score(
     folder: RunFolder, store: RunStore, policy: str, step: int, name: str, evaluation: Evaluation
 ) -> None:
     """Save a policy's score on the final tasks.
@@ -41,6 +41,6 @@ def keep_score(
     """
     store.add_evaluated_tasks(map(evaluated_task, evaluation.tasks))
     ended = [line.ended for line in evaluation.lines]
-    store.add_evaluation(stored_as(policy, name), step, ended, evaluation.episodes)
+    store.add_evaluation(stored_name(policy, name), step, ended, evaluation.episodes)
     line = {"event": FINAL_SCORE, "arm": policy, "step": step, "tasks": name}
     append_line(folder.metrics, {**line, "numbers": evaluation.metrics()})

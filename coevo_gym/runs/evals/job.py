@@ -36,16 +36,16 @@ from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.episodes.runner import Admission
 from coevo_gym.runs.assembly import (
     Assembly,
-    computing,
-    load_evaluated,
-    restoring,
+    check_restored,
+    configure_torch,
+    load_evaluation_weights,
     weights_hash,
 )
 from coevo_gym.runs.config import RunConfig, Sets, demand_of, load_config
 from coevo_gym.runs.evals.admission import PaidAdmission
 from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
 from coevo_gym.runs.planning.cost import CostEstimate, evaluation_estimate
-from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_setting
+from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
@@ -80,7 +80,7 @@ _SET_ELSEWHERE = {
 }
 
 
-def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
+def parse_env_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
     """Parse arguments for an env.
 
     Args:
@@ -92,7 +92,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
 
     Example:
         >>> from coevo_gym.envs.base import TaskEnv
-        >>> read_arguments(TaskEnv, ["max_steps=3", "subset=human"])
+        >>> parse_env_arguments(TaskEnv, ["max_steps=3", "subset=human"])
         {'max_steps': 3, 'subset': 'human'}
     """
     known = dict(_parameters(env_class))
@@ -108,7 +108,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
                 f"{env_class.__name__} has no argument {name!r}. {meant(name, known)}"
                 f"It accepts: {', '.join(known)}."
             )
-        arguments[name] = _value(name, text, known[name])
+        arguments[name] = _parse_value(name, text, known[name])
     return arguments
 
 
@@ -127,7 +127,7 @@ def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
             return
 
 
-def _value(name: str, text: str, wanted: Any) -> Any:
+def _parse_value(name: str, text: str, wanted: Any) -> Any:
     """Parse the value of an env argument and check its type."""
     adapter = TypeAdapter(wanted)
     try:
@@ -238,7 +238,7 @@ class EvalJob:
         policy = self.asked() if self.by_endpoint and self.asked is not None else None
         return policy if isinstance(policy, OpenAIPolicy) else None
 
-    def stopping(
+    def stop_request(
         self, at_once: Callable[[], NoReturn] | None = None
     ) -> AbstractContextManager[StopRequest | None]:
         """Return a context in which Ctrl-C first finishes the open episodes, if they cost money.
@@ -287,7 +287,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     )
 
 
-def make_job(
+def make_eval_job(
     source: str,
     policy: str | None,
     split: str,
@@ -305,7 +305,7 @@ def make_job(
     Args:
         source: name of a benchmark or a run, or a run's folder; with ``verify``, a JSONL file of
             rows.
-        policy: see :func:`run_job` and :func:`model_job`.
+        policy: see :func:`make_run_job` and :func:`make_model_job`.
         split: ``train``, ``val``, ``test`` or ``held_out``.
         progress: display for the usage of an endpoint.
         samples: episodes per task.
@@ -337,15 +337,15 @@ def make_job(
                 "uses its own settings."
             )
         elsewhere = None if on is None else find_benchmark(on).name
-        return run_job(origin, policy, split, samples=samples, on=elsewhere)
+        return make_run_job(origin, policy, split, samples=samples, on=elsewhere)
     if on is not None:
         raise ConfigError(
             f"--on {on} only works if the source is a run. Name a run, or omit --on (on in Python)."
         )
-    return model_job(origin.name, policy, split, progress, samples=samples, sets=sets, env=env)
+    return make_model_job(origin.name, policy, split, progress, samples=samples, sets=sets, env=env)
 
 
-def run_job(
+def make_run_job(
     folder: RunFolder,
     policy: str | None,
     split: str,
@@ -377,19 +377,21 @@ def run_job(
         config = load_config(config, sets=sets, environ={}).config
     name, elsewhere = policy or config.arms[-1], on is not None and on != config.benchmark.name
     trained = Assembly(config)
-    assembly = Assembly(_moved_to(config, on, subset)) if on is not None and elsewhere else trained
+    assembly = (
+        Assembly(_change_benchmark(config, on, subset)) if on is not None and elsewhere else trained
+    )
     job = EvalJob(
         folder.path.name,
         name,
         assembly,
         split,
         samples,
-        _nobody,
+        _no_players,
         elsewhere=elsewhere,
         final=final,
     )
     if name in (RANDOM, SCRIPTED):
-        return _baseline(job)
+        return _add_baseline(job)
     if name not in (WARMUP, *config.arms):
         known = (*config.arms, WARMUP, RANDOM, SCRIPTED)
         raise ConfigError(f"{config.name} has no policy {name!r}. {suggest(name, known)}")
@@ -401,18 +403,18 @@ def run_job(
             f"`coevo resume {config.name}`."
         )
     _check_samples(assembly.config, samples)
-    with computing(config):
+    with configure_torch(config):
         warn_if_other(config.arithmetic, arithmetic_for(config))
         learnable = trained.policy
-    with restoring(saved, learnable):
-        load_evaluated(learnable, saved.state)
+    with check_restored(saved, learnable):
+        load_evaluation_weights(learnable, saved.state)
         if name == WARMUP:
             env_steps = int(saved.state["env_steps"])
         else:
             env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
     return replace(
         job,
-        players=_sampler(assembly, learnable, samples),
+        players=_policy_players(assembly, learnable, samples),
         model=model_id(config),
         weights=weights_hash(learnable),
         env_steps=env_steps,
@@ -420,7 +422,7 @@ def run_job(
     )
 
 
-def model_job(
+def make_model_job(
     benchmark: str,
     policy: str | None,
     split: str,
@@ -445,7 +447,7 @@ def model_job(
     Raises:
         ConfigError: if there is no such policy, or it cannot be sampled.
     """
-    model_sets = model_setting(policy or "")
+    model_sets = model_settings(policy or "")
     if policy == PERSON:
         raise ConfigError(
             f"The policy {PERSON!r} stands for a human player, so it cannot be evaluated "
@@ -467,16 +469,16 @@ def model_job(
             f"Run `coevo eval {config.benchmark.name}` instead."
         )
     assembly = Assembly(config)
-    assembly = Assembly(config, read_arguments(assembly.env_class, env))
-    job = EvalJob(benchmark, policy, assembly, split, samples, _nobody)
+    assembly = Assembly(config, parse_env_arguments(assembly.env_class, env))
+    job = EvalJob(benchmark, policy, assembly, split, samples, _no_players)
     if model_sets is None:
-        return _baseline(job)
+        return _add_baseline(job)
     _check_samples(config, samples)
     weights = "" if config.policy.kind == "openai" else files_hash(config.policy.model.path)
     opened = _Opened(assembly, progress)
     return replace(
         job,
-        players=lambda *place: _sampler(assembly, opened.policy, samples)(*place),
+        players=lambda *place: _policy_players(assembly, opened.policy, samples)(*place),
         model=model_id(config),
         weights=weights,
         resume=opened.resume,
@@ -485,14 +487,14 @@ def model_job(
     )
 
 
-def person_job(benchmark: str, split: str) -> EvalJob:
+def make_person_job(benchmark: str, split: str) -> EvalJob:
     """Create an evaluation job for a user who plays by hand.
 
     Raises:
         ConfigError: if a setting in an environment variable is invalid.
     """
     assembly = Assembly(load_config({"benchmark": benchmark}).config)
-    return EvalJob(benchmark, PERSON, assembly, split, 1, _nobody)
+    return EvalJob(benchmark, PERSON, assembly, split, 1, _no_players)
 
 
 class _Opened:
@@ -524,7 +526,7 @@ class _Opened:
             self._policy.close()
 
 
-def _moved_to(config: RunConfig, benchmark: str, subset: str | None) -> RunConfig:
+def _change_benchmark(config: RunConfig, benchmark: str, subset: str | None) -> RunConfig:
     """Return settings for the same policy on another benchmark, with that benchmark's prompt."""
     tree = config.to_json()
     hold_out = config.benchmark.hold_out
@@ -533,13 +535,13 @@ def _moved_to(config: RunConfig, benchmark: str, subset: str | None) -> RunConfi
     return RunConfig.model_validate(tree)
 
 
-def _nobody(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+def _no_players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
     return nullcontext(())
 
 
-def _baseline(job: EvalJob) -> EvalJob:
+def _add_baseline(job: EvalJob) -> EvalJob:
     if job.policy == RANDOM:
-        return replace(job, players=_random(job.assembly))
+        return replace(job, players=_random_players(job.assembly))
     if job.samples > 1:
         raise ConfigError(
             f"{SCRIPTED} plays reference solutions, so {job.samples} samples would be identical."
@@ -547,7 +549,7 @@ def _baseline(job: EvalJob) -> EvalJob:
     return replace(job, players=references)
 
 
-def _random(assembly: Assembly) -> Players:
+def _random_players(assembly: Assembly) -> Players:
     """Return a factory of random agents, each with its own seed. Resuming creates a new agent."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
@@ -557,7 +559,7 @@ def _random(assembly: Assembly) -> Players:
     return players
 
 
-def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Players:
+def _policy_players(assembly: Assembly, policy: Policy, samples: int) -> Players:
     return assembly.players(assembly.agent(policy, _temperature(assembly.config, samples)))
 
 

@@ -20,7 +20,7 @@ from coevo_gym.core.inquiry import Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.task import canonical_json, freeze
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_setting
+from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_settings
 from coevo_gym.store.answers import AnswerFile
 
 _SAMPLING = Sampling(temperature=0.0, max_tokens=512)
@@ -69,7 +69,7 @@ class ModelJudge:
                 f"The judge shows the field {missing[0]!r}, but the row has only "
                 f"{', '.join(row)}. Pass other fields to coevo_gym.judge."
             )
-        fields = [{"name": name, "value": _text(row[name])} for name in self.fields]
+        fields = [{"name": name, "value": _to_text(row[name])} for name in self.fields]
         return _court(self).judge(digest([row, answer]), fields, answer)
 
 
@@ -105,7 +105,7 @@ def judge(
         >>> polite.fields
         ('prompt',)
     """
-    if model_setting(model) is None:
+    if model_settings(model) is None:
         kinds = ", ".join(f"{kind}:MODEL" for kind in MODEL_KINDS)
         raise ConfigError(f"A judge's model must be one of {kinds}, got {model!r}.")
     path = "" if tape is None else str(Path(tape).expanduser().resolve())
@@ -116,7 +116,7 @@ class _Court:
     """A judge's model, and its verdicts so far. Equal questions at one time are asked once."""
 
     def __init__(self, judge: ModelJudge) -> None:
-        settings = dict(item.split("=", 1) for item in model_setting(judge.model) or ())
+        settings = dict(item.split("=", 1) for item in model_settings(judge.model) or ())
         config = load_config(None, sets={**settings, **judge.settings}, environ={}).config
         self.policy = policy = make_policy(config.policy, seed=0)
         store = AnswerFile(Path(judge.tape)) if judge.tape else None
@@ -163,5 +163,5 @@ def _court(judge: ModelJudge) -> _Court:
         return _COURTS[judge]
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     return value if isinstance(value, str) else canonical_json(value)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
 from coevo_gym.runs.evals.comparison import Side
-from coevo_gym.runs.evals.final import final_scores, stored_as
+from coevo_gym.runs.evals.final import final_scores, stored_name
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.planning.plan import max_steps
-from coevo_gym.runs.policies import model_setting
+from coevo_gym.runs.policies import model_settings
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
@@ -36,14 +36,14 @@ def find_sides(
         ConfigError: if a name is unknown, or the required results were not stored.
         StoreError: if a file is missing or damaged.
     """
-    first = find_results(a)
+    first = find_run_or_eval(a)
     if b is None:
         if not isinstance(first, RunFolder):
             raise ConfigError(
                 f"{a} covers only one policy. Name a second evaluation to compare it with."
             )
-        return _arms_of(first, arms, final)
-    second = find_results(b)
+        return _sides_of_run(first, arms, final)
+    second = find_run_or_eval(b)
     runs = [one for one in (first, second) if isinstance(one, RunFolder)]
     if len(arms) > len(runs):
         raise ConfigError(
@@ -51,12 +51,12 @@ def find_sides(
         )
     names = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
     sides = [
-        _arm(one, names.pop(0) if names else None, final)
+        _arm_side(one, names.pop(0) if names else None, final)
         if isinstance(one, RunFolder)
-        else _evaluation(one)
+        else _evaluation_side(one)
         for one in (first, second)
     ]
-    return _two(sides[0], sides[1])
+    return _check_distinct(sides[0], sides[1])
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
@@ -64,7 +64,7 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
-    runs = [find_results(name) for name in (a, a if b is None else b)]
+    runs = [find_run_or_eval(name) for name in (a, a if b is None else b)]
     if not all(isinstance(run, RunFolder) for run in runs):
         return {}
     first, second = (read_manifest(RunFolder(run.path))[1].evaluation.final for run in runs)
@@ -72,13 +72,13 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
     return {name: pair for name, pair in pairs.items() if all(side.outcomes for side in pair)}
 
 
-def other_arms(run: str) -> Sequence[str]:
+def middle_arms(run: str) -> Sequence[str]:
     """Return all arms of a run except the first and the last."""
     _, config = read_manifest(RunFolder.of(run))
     return config.arms[1:-1]
 
 
-def find_results(name: str) -> Source:
+def find_run_or_eval(name: str) -> Source:
     """Return the run or evaluation with the given name or path.
 
     Raises:
@@ -100,7 +100,7 @@ def find_results(name: str) -> Source:
     return source
 
 
-def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
+def _sides_of_run(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
     """Return two arms of a run as the sides of a comparison."""
     _, config = read_manifest(run)
     match len(arms):
@@ -118,16 +118,16 @@ def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Sid
             first, second = arms
         case _:
             raise ConfigError(f"--arm may be given at most twice, got {', '.join(arms)}.")
-    return _two(_arm(run, first, final), _arm(run, second, final))
+    return _check_distinct(_arm_side(run, first, final), _arm_side(run, second, final))
 
 
-def _two(a: Side, b: Side) -> tuple[Side, Side]:
+def _check_distinct(a: Side, b: Side) -> tuple[Side, Side]:
     if a.name == b.name:
         raise ConfigError(f"{a.name} cannot be compared with itself. Pass another run or --arm.")
     return a, b
 
 
-def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
+def _arm_side(run: RunFolder, arm: str | None, final: str) -> Side:
     """Return one side of a comparison: an arm's reported evaluations or its final scores.
 
     ``final`` is the name of the final task set, or "".
@@ -138,7 +138,7 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
     known = (*config.arms, WARMUP, RANDOM)
     if arm not in known:
         raise ConfigError(f"{name} has no arm {arm!r}. Choose one of: {', '.join(known)}.")
-    reader, policy = RunReader(run.database), stored_as(arm, final) if final else arm
+    reader, policy = RunReader(run.database), stored_name(arm, final) if final else arm
     if final and final not in final_scores(run).get(arm, {}):
         steps = []
     elif not (steps := reader.evaluation_steps(policy)):
@@ -159,13 +159,13 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
             "hold_out": config.benchmark.hold_out,
             "max_steps": max_steps(config),
             "env": {},
-            "actions": _actions(None if arm == RANDOM else config.evaluation.temperature),
+            "actions": _describe_sampling(None if arm == RANDOM else config.evaluation.temperature),
         },
         trained=arm != RANDOM,
     )
 
 
-def _evaluation(folder: EvalFolder) -> Side:
+def _evaluation_side(folder: EvalFolder) -> Side:
     config, lines = folder.read_config(), folder.lines()
     if not lines:
         raise ConfigError(
@@ -183,13 +183,13 @@ def _evaluation(folder: EvalFolder) -> Side:
         tasks=_by_id(RunReader(folder.database).evaluated_tasks()),
         settings={
             **{key: config[key] for key in ("subset", "hold_out", "max_steps", "env")},
-            "actions": _actions(config["temperature"]),
+            "actions": _describe_sampling(config["temperature"]),
         },
-        trained=bool(config["model"]) and model_setting(config["policy"]) is None,
+        trained=bool(config["model"]) and model_settings(config["policy"]) is None,
     )
 
 
-def _actions(temperature: float | None) -> str:
+def _describe_sampling(temperature: float | None) -> str:
     return f"sampled at temperature {temperature:g}" if temperature else "greedy"
 
 

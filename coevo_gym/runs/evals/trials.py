@@ -25,8 +25,8 @@ from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.episodes.trials import FailedTrial, KeptTrials, Told, TrialLesson, Trials, run_trials
-from coevo_gym.runs.assembly import Assembly, computing
-from coevo_gym.runs.evals.evaluation import KeptInFolder, opened
+from coevo_gym.runs.assembly import Assembly, configure_torch
+from coevo_gym.runs.evals.evaluation import KeptInFolder, open_eval_folder
 from coevo_gym.runs.evals.job import EvalJob, TrialRules
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.planning.cost import require_consent
@@ -54,7 +54,7 @@ class Reflection(BaseModel):
     plan: str = ""
 
 
-def _in_words(reflection: Reflection) -> str:
+def _reflection_text(reflection: Reflection) -> str:
     return clean_text(f"{reflection.mistake.strip()} {reflection.plan.strip()}".strip(), _MAX_CHARS)
 
 
@@ -63,13 +63,13 @@ def inquiry_about(failure: FailedTrial, sampling: Sampling) -> Inquiry[Reflectio
     return Inquiry(
         prompt=PROMPT,
         schema=Reflection,
-        inputs=_inputs(failure, EVIDENCE_CHARS),
+        inputs=_prompt_inputs(failure, EVIDENCE_CHARS),
         sampling=sampling,
-        shorten=partial(_inputs, failure, EVIDENCE_CHARS // 2),
+        shorten=partial(_prompt_inputs, failure, EVIDENCE_CHARS // 2),
     )
 
 
-def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
+def _prompt_inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
     return {
         "instruction": failure.task.instruction,
         **rollout_inputs(failure.trajectory, cap),
@@ -116,7 +116,7 @@ class TrialsInFolder(KeptTrials):
 
     def learn(self, key: Key, lesson: TrialLesson) -> None:
         """Store the reflection on a failed trial."""
-        line = {"id": key[0], "trial": key[1], "text": lesson.text, **_used(lesson.usage)}
+        line = {"id": key[0], "trial": key[1], "text": lesson.text, **_usage_to_json(lesson.usage)}
         append_line(self._path, line)
         super().learn(key, lesson)
 
@@ -156,19 +156,21 @@ def run_trials_in(
     if not agreed:
         require_consent(job.estimates())
     with (
-        opened(folder, job, progress, overwrite=overwrite) as results,
+        open_eval_folder(folder, job, progress, overwrite=overwrite) as results,
         ProgressFile(progress, folder.path, "eval", folder.path.name) as reporter,
-        closing(job.assembly.envs(job.split)) as envs,
-        computing(job.assembly.config) if job.model else nullcontext(),
+        closing(job.assembly.make_env_pool(job.split)) as envs,
+        configure_torch(job.assembly.config) if job.model else nullcontext(),
         rare_full_collections(),
     ):
         n = len(job.tasks) * n_trials
-        reporter.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(results.lines))
+        reporter.begin_phase(
+            f"{job.policy}, up to {n_trials} trials", total=n, done=len(results.lines)
+        )
         reporter.expect(*episodes_ahead(n - len(results.lines), job.assembly.max_steps))
         so_far = TrialsInFolder(folder, results)
 
         def on_done(over: int) -> None:
-            reporter.spent(job.cost(results.lines.values()))
+            reporter.set_cost(job.cost(results.lines.values()))
             reporter.update(over)
 
         def reflect(failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:
@@ -193,7 +195,7 @@ def run_trials_in(
                 admission=job.admission(results.lines.values(), stop),
             )
         finally:
-            reporter.spent(job.cost(results.lines.values()))
+            reporter.set_cost(job.cost(results.lines.values()))
             job.close()
         write_json(folder.summary, to_json(job, trials))
     return trials
@@ -218,12 +220,12 @@ def _reflect(
     else:
         advisor = ModelAdvisor(Budgeted(model, Meter()))
     # Episodes are seeded with the number of their trial, which is never negative.
-    with job.assembly.drawing(model, -1, len(so_far.lessons)):
+    with job.assembly.seed_sampling(model, -1, len(so_far.lessons)):
         answers = advisor.ask(inquiries)
     return [
         None
         if answer.problem == "budget"
-        else TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
+        else TrialLesson(_reflection_text(answer.value) if answer.value else "", answer.usage)
         for answer in answers
     ]
 
@@ -243,15 +245,18 @@ def to_json(job: EvalJob, trials: Trials) -> dict[str, Any]:
         "lost": trials.faults,
         "reflections": len(trials.reflections),
         "env_steps": trials.env_steps,
-        "evaluation": {**_used(trials.usage), "reflecting": _used(trials.reflecting)},
+        "evaluation": {
+            **_usage_to_json(trials.usage),
+            "reflecting": _usage_to_json(trials.reflecting),
+        },
     }
 
 
-def _used(usage: Usage) -> dict[str, int | float]:
+def _usage_to_json(usage: Usage) -> dict[str, int | float]:
     return {name: getattr(usage, name) for name in _USED}
 
 
-def cues_of(folder: RunFolder, arm: str) -> Told:
+def make_cue_function(folder: RunFolder, arm: str) -> Told:
     """Return a function that creates hints for a task in the same way as a finished arm's coach.
 
     Returns:

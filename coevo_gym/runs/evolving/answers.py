@@ -10,11 +10,12 @@ Answers = Mapping[str, int]
 """Counts of answers that were used, repaired or replaced; the keys are ``ANSWERS``."""
 
 
-def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
+def count_answers(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
     """Count a model's answers for each purpose, excluding exploration steps.
 
     Example:
-        >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})
+        >>> abstract = Usage(calls=3, used=1, by_rule=1)
+        >>> count_answers({"abstract": abstract, "explore": Usage(calls=9)})
         {'abstract': {'used': 1, 'repaired': 0, 'by_rule': 1}}
     """
     return {

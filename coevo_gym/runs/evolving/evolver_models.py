@@ -67,7 +67,7 @@ class Asked:
     def advisor(self) -> Advisor:
         """The advisor that uses this model to answer questions."""
         return ModelAdvisor(
-            self._queried(self._policy),
+            self._wrap_policy(self._policy),
             at_once=None if self._local else 16,
             count=self.meter.count,
         )
@@ -91,7 +91,7 @@ class Asked:
         if endpoint is not None and saved and saved["requests"] >= endpoint.usage.calls:
             endpoint.load_state_dict(saved)
 
-    def _queried(self, policy: Policy) -> Policy:
+    def _wrap_policy(self, policy: Policy) -> Policy:
         return _Queried(policy, self._section, self._stopped)
 
     @property
@@ -134,7 +134,7 @@ class AskedExplorer(Asked):
             max_answer_tokens=settings.max_action_tokens,
             temperature=settings.temperature if temperature is None else temperature,
         )
-        policy = self._queried(self._policy.for_purpose(purpose))
+        policy = self._wrap_policy(self._policy.for_purpose(purpose))
         prompt = self._prompt.for_explorers if purpose == EXPLORE else self._prompt
         return ChatAgent(policy, prompt, chat)
 
@@ -174,10 +174,10 @@ class Models:
     def store(self) -> AnswerStore | None:
         """The store of model answers (the tape), or None if ``tape.mode`` is ``off``."""
         if self._store is None and self.config.tape.mode != "off":
-            self._store = self._open()
+            self._store = self._open_store()
         return self._store
 
-    def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
+    def explorer(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
         """Return the model that an arm's rounds query, or None if they query no model.
 
         The arm's name is "" for the rounds that find initial tasks.
@@ -208,7 +208,7 @@ class Models:
             )
         return self._analysts[arm]
 
-    def over(self, arm: str) -> None:
+    def finish_arm(self, arm: str) -> None:
         """Finish an arm, and count its spending toward the caps of later arms.
 
         Arms run one after the other, so models of later arms have not been queried yet. They are
@@ -244,18 +244,18 @@ class Models:
                 meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
             if self.database is not None:
                 name = f"spent-{arm}.json" if arm else "spent.json"
-                _keep_in(self.database.with_name(name), meter)
+                _save_meter_in(self.database.with_name(name), meter)
         return self._meters[arm]
 
     def _tape(
         self, arm: str, model: ExplorerModelSettings, meter: Meter, *, thinking: bool
     ) -> Tape:
         return Tape(
-            self._asks(model, thinking=thinking), self.store, self.config.tape.mode,
+            self._policy_to_query(model, thinking=thinking), self.store, self.config.tape.mode,
             model=model_name(model, arm), scopes=meter.scopes,
         )  # fmt: skip
 
-    def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
+    def _policy_to_query(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
         """Return the policy to query, or None for a replay, which queries no policy."""
         if model.kind == "policy":
             return self._policy()
@@ -276,7 +276,7 @@ class Models:
                 policy.keep_counts_in(self.database.with_name(name))
         return self._made[key]
 
-    def _open(self) -> AnswerStore | None:
+    def _open_store(self) -> AnswerStore | None:
         tape = self.config.tape
         if tape.file is None:
             return None if self.database is None else AnswerTable(self.database)
@@ -292,7 +292,7 @@ class Models:
         return AnswerTable(path, read_only=True) if is_run else AnswerFile(path)
 
 
-def _keep_in(file: Path, meter: Meter) -> None:
+def _save_meter_in(file: Path, meter: Meter) -> None:
     """Restore a meter from a file if it exists, and save the meter there before each request."""
     if file.exists():
         meter.load_state_dict(read_json(file))

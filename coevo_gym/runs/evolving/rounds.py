@@ -16,11 +16,11 @@ from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
 from coevo_gym.methods import DEFAULT_PROMPTS
-from coevo_gym.runs.config import ArmConfig, RunConfig, asks_policy
+from coevo_gym.runs.config import ArmConfig, RunConfig, rounds_use_policy
 from coevo_gym.store.database import RunStore
 
 
-def stack(
+def wrap_evolver(
     evolver: Evolver,
     store: RunStore,
     config: RunConfig,
@@ -45,8 +45,8 @@ def stack(
     if bin != "all" and settings.explorer.kind != "noisy":
         aside, _ = set_aside(native)
         evolver = BinnedEvolver(evolver, bin, aside)
-    by = "" if arm is None else carried_out_by(config, arm, evolver)
-    if asks_policy(settings):
+    by = "" if arm is None else round_settings_hash(config, arm, evolver)
+    if rounds_use_policy(settings):
         drawing = getattr(policy, "drawing", None)
         if drawing is None:
             raise ConfigError(
@@ -75,7 +75,7 @@ class StoredEvolver:
     Args:
         inner: the evolver for rounds without a stored result.
         store: the store of results.
-        by: hash of the settings that results depend on; see :func:`carried_out_by`.
+        by: hash of the settings that results depend on; see :func:`round_settings_hash`.
         shared: the round in which all arms find the same tasks, whatever their later explorers.
         arm: name of the arm; "" for rounds without an arm.
         on_known: called with each stored result that is reused.
@@ -94,24 +94,24 @@ class StoredEvolver:
         self.inner, self.store = inner, store
         self._by, self._shared, self._arm, self._on_known = by, shared, arm, on_known
 
-    def by(self, round: Round) -> str:
+    def settings_hash(self, round: Round) -> str:
         """Return the hash of the settings that a round's result depends on."""
         return "" if round == self._shared else self._by
 
     def run(self, round: Round) -> RoundResult:
         """Return a round's stored result, or run the round and store its result."""
-        known = self.store.result(round, by=self.by(round))
+        known = self.store.result(round, by=self.settings_hash(round))
         if known is not None:
             if self._on_known is not None and round != self._shared:
                 self._on_known(known)
             return known
         result = self.inner.run(round)
         if self._arm and round != self._shared:  # arms that are compared begin with the same tasks
-            result = self._with_those_let_in(result)
-        self.store.add_result(round, result, by=self.by(round))
+            result = self._add_released_tasks(result)
+        self.store.add_result(round, result, by=self.settings_hash(round))
         return result
 
-    def _with_those_let_in(self, result: RoundResult) -> RoundResult:
+    def _add_released_tasks(self, result: RoundResult) -> RoundResult:
         ids = {task.id for task in result.accepted}
         joining = [
             (task, verdict) for task, verdict in self.store.joining(self._arm) if task.id not in ids
@@ -184,7 +184,7 @@ class StoredRoundSteps:
         return digest([ROUND_STEP, self.arm, round.model_dump(mode="json")])
 
 
-def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
+def round_settings_hash(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     """Return a hash of the explorer and the other settings that affect an arm's rounds.
 
     Returns:
@@ -192,8 +192,8 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     """
     explorer = getattr(evolver, "explorer", None)
     usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
-    more = _depends(config, arm)
-    if identity := _settings_of(evolver):
+    more = _differing_settings(config, arm)
+    if identity := _explorer_identity(evolver):
         more.append(identity)
     if usual and arm.explorer == config.explorer and not more:
         return ""
@@ -202,7 +202,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     return digest([*settings, *kinds, *more])
 
 
-def _settings_of(evolver: Evolver) -> Mapping[str, Any]:
+def _explorer_identity(evolver: Evolver) -> Mapping[str, Any]:
     """Return the settings that identify a customised model explorer, or {} for other explorers."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
@@ -213,13 +213,13 @@ def _settings_of(evolver: Evolver) -> Mapping[str, Any]:
     return {} if usual else identity
 
 
-def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:
+def _differing_settings(config: RunConfig, arm: ArmConfig) -> list[object]:
     """Return the settings, except the explorer's, that can make two arms' rounds differ."""
     depends = list[object]()
     if arm.gates != config.gates:
         depends.append(arm.gates.model_dump(mode="json"))
     if arm.explorer.kind == "model" and arm.advisor != config.advisor:
         depends.append(arm.advisor.model_dump(mode="json"))
-    if asks_policy(arm):
+    if rounds_use_policy(arm):
         depends.append(arm.name)  # each arm trains its own policy
     return depends

@@ -15,7 +15,7 @@ from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS
-from coevo_gym.runs.experiments.definition import Experiment, Row, Size, read_seeds
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size, parse_seeds
 from coevo_gym.runs.experiments.records import CellRecord, read_record, read_records
 from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, check_name
@@ -66,12 +66,14 @@ class Cell:
         if self.kept is not None:
             previous = config_in(self.kept.manifest, self.kept.where)
             what = f"{self.name}, {self.kept.where},"
-            self._check(previous, what, "Leave out the file, or delete that line")
+            self._check_settings(previous, what, "Leave out the file, or delete that line")
             return "finished"
         if not self.folder.manifest.is_file():
             return "new"
         there = read_manifest(self.folder)[1]
-        self._check(there, f"{self.folder.path}", "Choose another --name, or delete that folder")
+        self._check_settings(
+            there, f"{self.folder.path}", "Choose another --name, or delete that folder"
+        )
         return "finished" if self.folder.summary.is_file() else "cut"
 
     def record(self) -> CellRecord:
@@ -82,8 +84,8 @@ class Cell:
         """
         return read_record(self.folder) if self.kept is None else self.kept
 
-    def _check(self, config: RunConfig, what: str, remedy: str) -> None:
-        there, here = _settings(config), _settings(self.config)
+    def _check_settings(self, config: RunConfig, what: str, remedy: str) -> None:
+        there, here = _result_settings(config), _result_settings(self.config)
         if there != here:
             raise ConfigError(
                 f"{what} was run with different settings: {_differences(there, here)}. {remedy}."
@@ -138,7 +140,7 @@ class Chosen:
                 row,
                 seed,
                 RunFolder(self.folder / f"{row.name}-{seed}"),
-                resolve(
+                resolve_cell(
                     self.experiment,
                     row,
                     seed,
@@ -158,7 +160,7 @@ class Chosen:
         by_source = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
-                by_source[self.experiment.source_of(row, self.rows)].append(row.shows)
+                by_source[self.experiment.source_row_of(row, self.rows)].append(row.shows)
         return by_source
 
 
@@ -184,7 +186,7 @@ def choose(
         ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
         StoreError: if the file of records cannot be read.
     """
-    size = size_of(experiment, budget)
+    size = find_size(experiment, budget)
     if name is not None:
         check_name(name)
     if metric is not None:
@@ -196,8 +198,8 @@ def choose(
     parts += [size] if size != experiment.budget else []
     chosen = Chosen(
         experiment,
-        experiment.chosen(rows),
-        read_seeds(seeds, experiment.seeds),
+        experiment.select_rows(rows),
+        parse_seeds(seeds, experiment.seeds),
         where,
         size,
         runs / (name or "-".join(parts)),
@@ -206,7 +208,7 @@ def choose(
     return chosen if records is None else replace(chosen, kept=read_records(records))
 
 
-def size_of(experiment: Experiment, budget: str | None) -> Size:
+def find_size(experiment: Experiment, budget: str | None) -> Size:
     """Return the budget with this name, or the table's default if no name is given.
 
     Raises:
@@ -222,7 +224,7 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
     )
 
 
-def resolve(
+def resolve_cell(
     experiment: Experiment,
     row: Row,
     seed: int,
@@ -246,7 +248,7 @@ def resolve(
     of_all = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
     arm = {key: value for key, value in of_all.items() if key.startswith("method.")}
     tree = {key: value for key, value in of_all.items() if key not in arm} | dict(flat(row.run))
-    for key, value in row.sets_at(budget).items():
+    for key, value in row.settings_at(budget).items():
         of_arm = key in KEYS or key.partition(".")[0] in (*SECTIONS, "method")
         (arm if of_arm else tree)[key] = value
     tree |= {
@@ -263,13 +265,13 @@ def resolve(
         raise ConfigError(f"{experiment.name}, row {row.name}: {error}") from error
 
 
-def shared(config: RunConfig) -> dict[str, Any]:
+def shared_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that must be equal in two runs that share a warm-up and first round."""
-    settings = _settings(config)
+    settings = _result_settings(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def _result_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that affect a run's result, omitting unused explorer settings."""
     settings: dict[str, Any] = without_secrets(config.to_json())
     rest = {name: value for name, value in settings.items() if name not in BESIDE}

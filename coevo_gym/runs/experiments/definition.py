@@ -22,7 +22,7 @@ MAX_SEEDS = 10_000
 _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
+def parse_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
     """Parse seeds from a string.
 
     Args:
@@ -34,7 +34,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
             :data:`MAX_SEEDS`.
 
     Example:
-        >>> read_seeds("2", [7, 8, 9]), read_seeds("5", [7, 8, 9]), read_seeds("1-3,9", [7])
+        >>> parse_seeds("2", [7, 8, 9]), parse_seeds("5", [7, 8, 9]), parse_seeds("1-3,9", [7])
         ((7, 8), (7, 8, 9, 10, 11), (1, 2, 3, 9))
     """
     if text is None:
@@ -44,7 +44,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
         n, last = int(text), max(usual, default=0)
         parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
     else:
-        parts = [_range(part.strip(), text) for part in text.rstrip(",").split(",")]
+        parts = [_parse_range(part.strip(), text) for part in text.rstrip(",").split(",")]
     if sum(map(len, parts)) > MAX_SEEDS:
         raise ConfigError(f"--seeds {text}: at most {MAX_SEEDS:,} seeds are allowed.")
     seeds = [seed for part in parts for seed in part]
@@ -53,7 +53,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _range(part: str, text: str) -> Sequence[int]:
+def _parse_range(part: str, text: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:
         raise ConfigError(
@@ -93,7 +93,7 @@ class Budget(FrozenModel):
     preset: str = ""
     set: JsonObject = FrozenDict()
 
-    def over(self, other: Budget) -> Budget:
+    def apply_to(self, other: Budget) -> Budget:
         """Return ``other`` updated with this budget's settings. A preset replaces ``other``."""
         if self.preset:
             return self
@@ -141,22 +141,24 @@ class Row(FrozenModel):
         """True if the row is omitted for a policy that is not a language model."""
         return self.language_model or self.shows in ("react", "trials", "told")
 
-    def sets_at(self, budget: Size) -> dict[str, Any]:
+    def settings_at(self, budget: Size) -> dict[str, Any]:
         """Return the row's settings for the given budget, with dotted keys."""
         more = self.at[budget].set if budget in self.at else {}
         return {**dict(flat(self.set)), **dict(flat(more))}
 
-    def printed(self, budget: Size) -> str:
+    def label_at(self, budget: Size) -> str:
         """Return the row's label for the given budget."""
-        sets = {**dict(flat(self.run)), **self.sets_at(budget)}
-        label = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
+        sets = {**dict(flat(self.run)), **self.settings_at(budget)}
+        label = _KEY_IN_LABEL.sub(
+            lambda key: _format_setting(sets.get(key[1], "default")), self.label
+        )
         return label or self.name
 
     def keys_at(self, budget: Size) -> frozenset[str]:
         """Return the dotted keys of the settings that the row sets for the given budget."""
-        return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
+        return frozenset({*dict(flat(self.run)), *self.settings_at(budget)})
 
-    def published(self, benchmark: str, metric: str) -> dict[str, float]:
+    def paper_results(self, benchmark: str, metric: str) -> dict[str, float]:
         """Return the results that the paper reports for the row, keyed by name.
 
         ``metric`` names a number that is given without a name.
@@ -225,18 +227,18 @@ class Experiment(FrozenModel):
 
     @field_validator("follows")
     @classmethod
-    def _known_paper(cls, follows: str) -> str:
+    def _check_paper(cls, follows: str) -> str:
         if follows not in ("", *PAPERS):
             raise ValueError(f"unknown paper {follows!r}. {suggest(follows, PAPERS)}")
         return follows
 
     @field_validator("seeds", mode="before")
     @classmethod
-    def _seeds(cls, seeds: Any) -> Any:
-        return read_seeds(seeds, ()) if isinstance(seeds, str) else seeds
+    def _parse_seeds(cls, seeds: Any) -> Any:
+        return parse_seeds(seeds, ()) if isinstance(seeds, str) else seeds
 
     @model_validator(mode="after")
-    def _consistent(self) -> Experiment:
+    def _check_consistency(self) -> Experiment:
         names = [row.name for row in self.rows]
         if len(set(names)) != len(names):
             raise ValueError("two rows have the same name")
@@ -256,7 +258,7 @@ class Experiment(FrozenModel):
             raise ValueError(f"the budget {self.budget!r} is not defined in the table")
         return self
 
-    def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
+    def source_row_of(self, row: Row, among: Sequence[Row] = ()) -> str:
         """Return the name of the row whose runs supply the given row's results.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
@@ -270,7 +272,7 @@ class Experiment(FrozenModel):
         """The dotted keys of the settings that an experiment table sets for all of its runs."""
         return frozenset(dict(flat(self.settings)))
 
-    def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
+    def select_rows(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
         """Return the rows with these names in table order, or all rows if no names are given.
 
         Raises:
@@ -300,24 +302,24 @@ class Experiment(FrozenModel):
             ConfigError: if neither the table nor the default budgets define it.
         """
         own = self.budgets.get(size, {})
-        layers = [usual_budgets().get(size, {}).get(benchmark), own.get(ANY), own.get(benchmark)]
+        layers = [default_budgets().get(size, {}).get(benchmark), own.get(ANY), own.get(benchmark)]
         known = [layer for layer in layers if layer is not None]
         if not known:
             raise ConfigError(
                 f"{self.name} has no budget {size!r} for {benchmark}. Define "
                 f"[budgets.{size}.{benchmark}] in your own TOML file."
             )
-        budget = reduce(lambda below, layer: layer.over(below), known)
+        budget = reduce(lambda below, layer: layer.apply_to(below), known)
         return Budget(preset=budget.preset.format(benchmark=benchmark), set=budget.set)
 
 
-def names() -> list[str]:
+def experiment_names() -> list[str]:
     """Return the names of the built-in experiments, in natural order."""
     stems = (path.stem for path in FOLDER.glob("*.toml"))
     return sorted(stems, key=lambda name: [(p.zfill(4), p) for p in _DIGITS.split(name)])
 
 
-def load(source: str) -> Experiment:
+def load_experiment(source: str) -> Experiment:
     """Load an experiment by its name, or from the path to a TOML file.
 
     Raises:
@@ -327,33 +329,33 @@ def load(source: str) -> Experiment:
     path = Path(source) if is_file else FOLDER / f"{source}.toml"
     if not path.is_file():
         what = "file" if is_file else "experiment"
-        hint = "" if is_file else f" {suggest(source, names())}"
+        hint = "" if is_file else f" {suggest(source, experiment_names())}"
         raise ConfigError(
             f"There is no {what} {source!r}.{hint} To use your own file, give a path that ends "
             "in .toml. To list the built-in experiments, run `coevo experiment --list`."
         )
     try:
-        return Experiment.model_validate({"name": path.stem, **_read(path)})
+        return Experiment.model_validate({"name": path.stem, **_read_toml(path)})
     except ValidationError as error:
-        raise ConfigError(_explained(path, error)) from None
+        raise ConfigError(_explain(path, error)) from None
 
 
-def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
+def default_budgets() -> Mapping[str, Mapping[str, Budget]]:
     """Return the default budgets, keyed by size and benchmark."""
     return {
         size: {name: Budget.model_validate(budget) for name, budget in of.items()}
-        for size, of in _read(BUDGETS).items()
+        for size, of in _read_toml(BUDGETS).items()
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # includes invalid UTF-8
         raise ConfigError(f"Cannot read {path} as TOML: {error}") from error
 
 
-def _explained(path: Path, error: ValidationError) -> str:
+def _explain(path: Path, error: ValidationError) -> str:
     problems = [
         (".".join(map(str, one["loc"])) or "the table", one["msg"].removeprefix("Value error, "))
         for one in error.errors()
@@ -361,5 +363,5 @@ def _explained(path: Path, error: ValidationError) -> str:
     return f"{path}: {'; '.join(f'{where}: {what}' for where, what in problems)}"
 
 
-def _text(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

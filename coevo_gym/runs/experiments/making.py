@@ -19,7 +19,7 @@ from coevo_gym.runs.experiments.cells import (
 )
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.measures import missing_measures
-from coevo_gym.runs.experiments.needs import played
+from coevo_gym.runs.experiments.needs import omit_language_model_rows
 from coevo_gym.runs.experiments.numbers import Numbers, numbers_of
 from coevo_gym.runs.experiments.records import (
     ENDING,
@@ -31,7 +31,7 @@ from coevo_gym.runs.experiments.records import (
 from coevo_gym.runs.experiments.results import Printed, ResultTable, lines_of, table_of
 from coevo_gym.runs.experiments.running import check_measured, run_cells
 from coevo_gym.runs.experiments.table_parts import efficiencies, parts_of
-from coevo_gym.runs.experiments.writing import markdown, write
+from coevo_gym.runs.experiments.writing import as_markdown, write_table
 from coevo_gym.runs.planning.plan import settings_of
 from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
 from coevo_gym.runs.stop import StopRequest
@@ -41,7 +41,7 @@ _BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
 _OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
 
 
-def make(
+def make_table(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool = False
 ) -> tuple[ResultTable, CellCounts]:
     """Run an experiment's missing cells, and write its table to its folder.
@@ -52,16 +52,16 @@ def make(
         CoevoError: if a cell fails; earlier cells are kept.
     """
     with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as reporter:
-        chosen, cells, why = played(chosen)
+        chosen, cells, why = omit_language_model_rows(chosen)
         if why:
             reporter.say(why)
         counts = run_cells(chosen, cells, reporter, stop, agreed=agreed)
-        table = collect(chosen, cells, finished_of(cells), why)
-        write(chosen.folder, table)
+        table = build_table(chosen, cells, finished_records(cells), why)
+        write_table(chosen.folder, table)
     return table, counts
 
 
-def finished(chosen: Chosen) -> ResultTable:
+def finished_table(chosen: Chosen) -> ResultTable:
     """Return the table of an experiment's finished cells, without running or writing anything.
 
     Raises:
@@ -69,11 +69,11 @@ def finished(chosen: Chosen) -> ResultTable:
             rows are compared.
         StoreError: if a cell cannot be read.
     """
-    chosen, cells, why = played(chosen)
-    return collect(chosen, cells, finished_of(cells), why)
+    chosen, cells, why = omit_language_model_rows(chosen)
+    return build_table(chosen, cells, finished_records(cells), why)
 
 
-def export(chosen: Chosen, path: Path) -> ResultTable:
+def export_cells(chosen: Chosen, path: Path) -> ResultTable:
     """Write finished cells to a records file, and a table of all recorded cells to a second file.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
@@ -90,7 +90,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
     if path.suffix != ENDING:
         raise ConfigError(f"The name of the export file must end in {ENDING}, got {path}.")
     records = read_records(path) if path.exists() else {}
-    records |= finished_of(chosen.cells())
+    records |= finished_records(chosen.cells())
     if not records:
         raise ConfigError(
             f"{chosen.folder} has no finished runs for these rows and seeds. Run "
@@ -98,14 +98,14 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
         )
     for record in records.values():
         check_measured(record, chosen.experiment.measures)
-    chosen, cells, why = played(_of_records(chosen, records, path))
-    table = collect(chosen, cells, finished_of([cell for cell in cells if cell.kept]), why)
+    chosen, cells, why = omit_language_model_rows(_limit_to_records(chosen, records, path))
+    table = build_table(chosen, cells, finished_records([cell for cell in cells if cell.kept]), why)
     write_records(path, records.values())
-    write_atomic(path.with_suffix(".md"), markdown(table).encode())
+    write_atomic(path.with_suffix(".md"), as_markdown(table).encode())
     return table
 
 
-def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
+def _limit_to_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
     """Limit a table to the rows and seeds for which there are records."""
     of_row = defaultdict[str, list[CellRecord]](list)
     for record in records.values():
@@ -119,53 +119,53 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
         )
     with_runs = tuple(row for row in experiment.rows if row.name in of_row)
 
-    def covered(row: Row) -> bool:
+    def is_covered(row: Row) -> bool:
         parts = (row.shows,) if row.shows else ()
         return any(
             not missing_measures(record.measures, experiment.measures, parts)
-            for record in of_row.get(experiment.source_of(row, with_runs), ())
+            for record in of_row.get(experiment.source_row_of(row, with_runs), ())
         )
 
-    rows = tuple(row for row in experiment.rows if covered(row))
+    rows = tuple(row for row in experiment.rows if is_covered(row))
     seeds = sorted({record.row_and_seed[1] for record in records.values()})
     return replace(chosen, rows=rows, seeds=tuple(seeds), kept=records)
 
 
-def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
+def comparable_paper_results(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
     """Return the paper's results, keyed by row, and notes on rows that differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     results: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
     for row in chosen.rows:
-        numbers = row.published(benchmark, experiment.metric)
-        if not numbers or _is_another(experiment, row, budget):
+        numbers = row.paper_results(benchmark, experiment.metric)
+        if not numbers or _differs_from_paper(experiment, row, budget):
             continue
-        differ = _differences(experiment, row, cells, benchmark, budget)
+        differ = _differences_from_paper(experiment, row, cells, benchmark, budget)
         if not differ:
             results[row.name] = numbers
         elif budget == "paper":
             text = "; ".join(f"{key}: {values}" for key, values in differ.items())
-            differing.setdefault(text, []).append(row.printed(budget))
+            differing.setdefault(text, []).append(row.label_at(budget))
     return results, [
         f"The paper's numbers are not shown beside {', '.join(labels)}: settings differ ({text})."
         for text, labels in differing.items()
     ]
 
 
-def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
+def _differs_from_paper(experiment: Experiment, row: Row, budget: Size) -> bool:
     """Return True if the row with the given budget differs from the paper's row."""
     if row.shows == "printed":
         return budget != "paper"
     return not experiment.follows and budget in row.at and bool(row.at[budget].set)
 
 
-def _differences(
+def _differences_from_paper(
     experiment: Experiment, row: Row, cells: Sequence[Cell], benchmark: str, budget: Size
 ) -> dict[str, str]:
     """Return the settings that differ from the paper's, except those that the table varies."""
     if not experiment.follows or row.shows == "printed":
         return {}
-    source = experiment.source_of(row)
+    source = experiment.source_row_of(row)
     cell = next((cell for cell in cells if cell.row.name == source), None)
     if cell is None:
         return {}
@@ -180,7 +180,7 @@ def _differences(
     }
 
 
-def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
+def finished_records(cells: Sequence[Cell]) -> dict[str, CellRecord]:
     """Return the records of an experiment's finished cells, keyed by name.
 
     Raises:
@@ -190,7 +190,7 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
     return {cell.name: cell.record() for cell in cells if cell.state == "finished"}
 
 
-def collect(
+def build_table(
     chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
 ) -> ResultTable:
     """Build the table of an experiment's finished cells from records keyed by cell name.
@@ -231,7 +231,7 @@ def collect(
     for row in rows:
         for seed, numbers in efficiencies(experiment, row, measured).items():
             values[row.name][seed] |= numbers
-    printed, differing = printed_beside(chosen, cells)
+    printed, differing = comparable_paper_results(chosen, cells)
     lines = lines_of(chosen, values, printed)
     return table_of(
         chosen,
@@ -253,7 +253,7 @@ def _average(
     values = []
     for other, names in experiment.average.items():
         if other != benchmark:
-            run = RunFolder(beside[other] / f"{experiment.source_of(row)}-{seed}")
+            run = RunFolder(beside[other] / f"{experiment.source_row_of(row)}-{seed}")
             part = row.shows or row.name
             numbers_there = numbers_of(read_record(run), part) if run.summary.is_file() else {}
         else:
@@ -272,7 +272,7 @@ def _notes(
     for cell, record in finished:
         for row in record.summary["table"]:
             if row["name"] == cell.row.name and row.get("mark"):
-                by_mark.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
+                by_mark.setdefault(row["mark"], {})[cell.row.label_at(budget)] = None
     for mark, labels in by_mark.items():
         yield f"{', '.join(labels)}: {mark}."
     code = {record.code for _, record in finished}

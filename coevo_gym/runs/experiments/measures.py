@@ -44,9 +44,9 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import by_task, by_type
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.evaluation import evaluate_job
-from coevo_gym.runs.evals.final import stored_as
-from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
-from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
+from coevo_gym.runs.evals.final import stored_name
+from coevo_gym.runs.evals.job import EvalJob, TrialRules, make_run_job
+from coevo_gym.runs.evals.trials import TrialFolder, make_cue_function, run_trials_in
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.runs.table import WARMUP
@@ -157,31 +157,31 @@ def missing_measures(
     ]
 
 
-def _seconds(ended: _Ended) -> dict[str, float]:
+def _measure_seconds(ended: _Ended) -> dict[str, float]:
     steps = ended.lines("step")
     return {part: sum(line.get(f"{part}_s", 0.0) for line in steps) for part in PARTS}
 
 
-def _reported(ended: _Ended) -> dict[str, list[bool]]:
+def _reported_outcomes(ended: _Ended) -> dict[str, list[bool]]:
     """Return the episode outcomes behind the reported success rate, keyed by task.
 
     They come from the first set of final tasks, or from the last evaluation if there is none.
     """
     final = ended.config.evaluation.final
     reader = RunReader(ended.folder.database)
-    policy = stored_as(ended.arm, final[0]) if final else ended.arm
+    policy = stored_name(ended.arm, final[0]) if final else ended.arm
     return reader.outcomes(policy, *reader.evaluation_steps(policy)[-1:])
 
 
-def _solved(ended: _Ended) -> str:
+def _measure_solved(ended: _Ended) -> str:
     if ended.config.evaluation.final:
-        tried = _reported(ended).values()
+        tried = _reported_outcomes(ended).values()
         return "".join("1" if np.mean(tries) >= SOLVED else "0" for tries in tried)
     values = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
     return str(values[-1]) if values else ""
 
 
-def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
+def _measure_diversity(ended: _Ended) -> list[dict[str, float | None]]:
     """Return the pool's SR@5 (self-similarity) and ED_rel (distance from D_0) after each round."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     if not rounds:
@@ -196,7 +196,7 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
     return rows
 
 
-def _likeness(ended: _Ended) -> float | None:
+def _measure_likeness(ended: _Ended) -> float | None:
     """Return the mean cosine similarity of evolved tasks to their nearest reserved tasks."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     texts = [
@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
     return float(np.mean(max_similarity(embed(texts), embed(others)).similarity))
 
 
-def _transfer(ended: _Ended) -> dict[str, Any]:
+def _measure_transfer(ended: _Ended) -> dict[str, Any]:
     """Return the arm's and the warm-up's success rates on another benchmark's held-out tasks."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
@@ -227,7 +227,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
     asked = ended.config.evaluation
     split = "test" if asked.final else asked.split
     jobs = (
-        run_job(
+        make_run_job(
             ended.folder,
             name,
             split,
@@ -241,7 +241,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
     return {"benchmark": other, "before": before, "success": after}
 
 
-def _subsets(ended: _Ended) -> dict[str, float]:
+def _measure_subsets(ended: _Ended) -> dict[str, float]:
     """Return the success rate on each subset of tasks in the last evaluation."""
     reader = RunReader(ended.folder.database)
     steps = reader.evaluation_steps(ended.arm)[-1:]
@@ -255,70 +255,72 @@ def _subsets(ended: _Ended) -> dict[str, float]:
     }
 
 
-def _types(ended: _Ended) -> dict[str, float]:
+def _measure_types(ended: _Ended) -> dict[str, float]:
     """Return the success rate per tag, averaged over the tasks with that tag."""
     tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
     of_tag: dict[str, list[float]] = {}
-    for id, tries in _reported(ended).items():
+    for id, tries in _reported_outcomes(ended).items():
         for tag in tags.get(id, ()):
             of_tag.setdefault(tag, []).append(float(np.mean(tries)))
     return {tag: float(np.mean(rates)) for tag, rates in sorted(of_tag.items())}
 
 
-def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
+def _evaluation_job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
     """Create the job that evaluates a policy on the tasks used for the reported success rate."""
     asked = ended.config.evaluation
     final = asked.final[0] if asked.final else ""
     split = final if final in list(Split) else "test" if final else asked.split
-    return run_job(ended.folder, ended.arm, split, samples=samples, final=final, sets=sets)
+    return make_run_job(ended.folder, ended.arm, split, samples=samples, final=final, sets=sets)
 
 
-def _path(ended: _Ended, measure: str) -> Path:
+def _evaluation_path(ended: _Ended, measure: str) -> Path:
     return ended.folder.path / _EVALUATIONS / f"{ended.arm}-{measure}"
 
 
-def _at_8(ended: _Ended) -> dict[str, float]:
-    folder = EvalFolder(_path(ended, "at_8"))
-    evaluation = evaluate_job(_job(ended, samples=_AT), folder=folder, agreed=True)
-    return _at([[line.success for line in lines] for lines in evaluation.by_task.values()])
+def _measure_at_8(ended: _Ended) -> dict[str, float]:
+    folder = EvalFolder(_evaluation_path(ended, "at_8"))
+    evaluation = evaluate_job(_evaluation_job(ended, samples=_AT), folder=folder, agreed=True)
+    return _avg_and_best(
+        [[line.success for line in lines] for lines in evaluation.by_task.values()]
+    )
 
 
-def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
+def _avg_and_best(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
     """Return avg@8 and best@8 over the tasks that were played 8 times."""
     whole = [tries for tries in tried if len(tries) == _AT]
     return {f"{name}_at_{_AT}": n for name, n in at_k(whole, _AT)._asdict().items() if whole}
 
 
-def _react(ended: _Ended) -> dict[str, Any]:
+def _measure_react(ended: _Ended) -> dict[str, Any]:
     sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
-    folder = EvalFolder(_path(ended, REACT))
-    evaluation = evaluate_job(_job(ended, sets=sets), folder=folder, agreed=True)
-    return _scores(evaluation.success_rate, evaluation.mean_score, evaluation.types)
+    folder = EvalFolder(_evaluation_path(ended, REACT))
+    evaluation = evaluate_job(_evaluation_job(ended, sets=sets), folder=folder, agreed=True)
+    return _scores_to_json(evaluation.success_rate, evaluation.mean_score, evaluation.types)
 
 
-def _trials(ended: _Ended) -> dict[str, Any]:
-    job = replace(_job(ended), trials=TrialRules())
-    trials = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
+def _measure_trials(ended: _Ended) -> dict[str, Any]:
+    job = replace(_evaluation_job(ended), trials=TrialRules())
+    trials = run_trials_in(TrialFolder(_evaluation_path(ended, TRIALS)), job, SILENT, agreed=True)
     score = float(np.mean([line.score for line in trials.last]))
-    return _scores(trials.rates[-1], score, by_type([line] for line in trials.last))
+    return _scores_to_json(trials.rates[-1], score, by_type([line] for line in trials.last))
 
 
-def _with_cues(ended: _Ended) -> dict[str, Any]:
+def _measure_told(ended: _Ended) -> dict[str, Any]:
     trials = run_trials_in(
-        TrialFolder(_path(ended, TOLD)),
-        _job(ended, samples=_AT),
+        TrialFolder(_evaluation_path(ended, TOLD)),
+        _evaluation_job(ended, samples=_AT),
         SILENT,
         agreed=True,
-        cues=cues_of(ended.folder, ended.config.arms[-1]),
+        cues=make_cue_function(ended.folder, ended.config.arms[-1]),
     )
     tried = by_task(trials.lines).values()
-    at_8 = _at([[line.success for line in lines] for lines in tried])
+    at_8 = _avg_and_best([[line.success for line in lines] for lines in tried])
     success = np.mean([np.mean([line.success for line in lines]) for lines in tried])
     score = np.mean([np.mean([line.score for line in lines]) for lines in tried])
-    return _scores(float(success), float(score), by_type(tried)) | {"at_8": at_8}
+    return _scores_to_json(float(success), float(score), by_type(tried)) | {"at_8": at_8}
 
 
-def _scores(
+def _scores_to_json(
     success: float, score: float, types: Mapping[str, Mapping[str, Rate]]
 ) -> dict[str, Any]:
     by_tag = {
@@ -329,7 +331,7 @@ def _scores(
     return {"success": success, "score": score, "types": by_tag}
 
 
-def _curve(ended: _Ended) -> list[dict[str, Any]]:
+def _measure_curve(ended: _Ended) -> list[dict[str, Any]]:
     """Return the step, env steps and task outcomes of each evaluation. Lost episodes are None."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
@@ -344,32 +346,34 @@ def _curve(ended: _Ended) -> list[dict[str, Any]]:
     return points
 
 
-def _cpu_hours(ended: _Ended) -> float:
+def _measure_cpu_hours(ended: _Ended) -> float:
     return float(sum(line["cpu_s"] for line in ended.lines("step"))) / 3600
 
 
-def _on(split: str) -> Callable[[_Ended], float]:
+def _success_measure(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
         samples = ended.config.evaluation.samples
-        return evaluate_job(run_job(ended.folder, ended.arm, split, samples=samples)).success_rate
+        return evaluate_job(
+            make_run_job(ended.folder, ended.arm, split, samples=samples)
+        ).success_rate
 
     return success
 
 
 MEASURES: dict[str, Callable[[_Ended], Any]] = {
-    "seconds": _seconds,
-    "solved": _solved,
-    "diversity": _diversity,
-    "likeness": _likeness,
-    "transfer": _transfer,
-    "subsets": _subsets,
-    "types": _types,
-    "at_8": _at_8,
-    REACT: _react,
-    TRIALS: _trials,
-    TOLD: _with_cues,
-    "curve": _curve,
-    "cpu_hours": _cpu_hours,
-    "val": _on("val"),
-    "test": _on("test"),
+    "seconds": _measure_seconds,
+    "solved": _measure_solved,
+    "diversity": _measure_diversity,
+    "likeness": _measure_likeness,
+    "transfer": _measure_transfer,
+    "subsets": _measure_subsets,
+    "types": _measure_types,
+    "at_8": _measure_at_8,
+    REACT: _measure_react,
+    TRIALS: _measure_trials,
+    TOLD: _measure_told,
+    "curve": _measure_curve,
+    "cpu_hours": _measure_cpu_hours,
+    "val": _success_measure("val"),
+    "test": _success_measure("test"),
 }

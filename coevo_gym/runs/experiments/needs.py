@@ -17,7 +17,7 @@ from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve
+from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve_cell
 from coevo_gym.runs.experiments.definition import Experiment, Size
 
 OFFICIAL = "official"
@@ -44,20 +44,20 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
         ConfigError: if a row's settings are invalid, or the budget does not exist.
     """
     needs = dict[Need, None]()
-    for row in experiment.chosen():
+    for row in experiment.select_rows():
         if not row.shows:
-            config = resolve(
+            config = resolve_cell(
                 experiment, row, experiment.seeds[0], benchmark=benchmark, budget=budget
             ).config
-            needs |= dict.fromkeys(_of_a_run(config))
+            needs |= dict.fromkeys(_run_needs(config))
     if experiment.official:
-        needs[_benchmark(benchmark, official=True)] = None
+        needs[_benchmark_need(benchmark, official=True)] = None
     for other in {experiment.others.get(benchmark, "").partition("/")[0]} - {""}:
-        needs[_benchmark(other)] = None
+        needs[_benchmark_need(other)] = None
     return list(needs)
 
 
-def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
+def omit_language_model_rows(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
     """Omit the rows that need a language model when the tiny policy is used.
 
     Returns:
@@ -68,8 +68,10 @@ def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
     """
     cells, rows = chosen.cells(), chosen.rows
     tiny = {cell.row.name for cell in cells if cell.config.policy.kind == "tiny"}
-    source_of = chosen.experiment.source_of
-    left_out = [row for row in rows if row.needs_language_model and source_of(row, rows) in tiny]
+    source_row_of = chosen.experiment.source_row_of
+    left_out = [
+        row for row in rows if row.needs_language_model and source_row_of(row, rows) in tiny
+    ]
     if not left_out:
         return chosen, cells, ""
     why = (
@@ -82,16 +84,16 @@ def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
     return replace(chosen, rows=rows), [cell for cell in cells if cell.row in rows], why
 
 
-def _of_a_run(config: RunConfig) -> Iterator[Need]:
-    yield _benchmark(config.benchmark.name)
+def _run_needs(config: RunConfig) -> Iterator[Need]:
+    yield _benchmark_need(config.benchmark.name)
     kind, path = config.policy.kind, config.policy.model.path
     if kind in ("transformers", "vllm"):
-        yield from _language_model(kind, path)
+        yield from _model_needs(kind, path)
     for arm in arm_configs(config).values():
-        yield from _asked(config, arm)
+        yield from _explorer_needs(config, arm)
 
 
-def _asked(config: RunConfig, arm: ArmConfig) -> Iterator[Need]:
+def _explorer_needs(config: RunConfig, arm: ArmConfig) -> Iterator[Need]:
     for settings in (config, arm):
         model = settings.explorer.model
         if settings.explorer.kind != "model" or model.kind == "policy":
@@ -99,19 +101,19 @@ def _asked(config: RunConfig, arm: ArmConfig) -> Iterator[Need]:
         if model.kind == "openai":
             yield Need(f"an endpoint with {model.endpoint.model or 'a model'}")
         else:
-            yield from _language_model(model.kind, model.model.path)
+            yield from _model_needs(model.kind, model.model.path)
 
 
-def _language_model(kind: str, path: str) -> Iterator[Need]:
+def _model_needs(kind: str, path: str) -> Iterator[Need]:
     import torch
 
-    yield Need(path, "" if _is_here(path) else "it is not on this machine")
+    yield Need(path, "" if _is_model_here(path) else "it is not on this machine")
     if kind == "vllm" and find_spec("vllm") is None:
         yield Need("vLLM", "it is not installed (pip install coevo_gym[vllm])")
     yield Need("a GPU", "" if torch.cuda.is_available() else "there is none")
 
 
-def _is_here(path: str) -> bool:
+def _is_model_here(path: str) -> bool:
     """Return True if a model is in a local folder or in the Hugging Face cache."""
     try:
         folder = Path(resolve_model(path))
@@ -122,7 +124,7 @@ def _is_here(path: str) -> bool:
     return folder.is_dir() or (cache / f"models--{path.replace('/', '--')}").is_dir()
 
 
-def _benchmark(name: str, *, official: bool = False) -> Need:
+def _benchmark_need(name: str, *, official: bool = False) -> Need:
     spec = next((spec for spec in benchmark_specs() if spec.name == name), None)
     if spec is not None and spec.setup:
         installation: Installation = import_module(spec.setup).installation()

@@ -115,32 +115,32 @@ def numbers_of(record: CellRecord, part: str) -> dict[str, float]:
     summary, measures = record.summary, record.measures
     before = measures.get(WARMUP, {})
     if part in ONLY_BEFORE:
-        return _finite(_of_a_policy(before[part])) if part in before else {}
+        return _only_numbers(_policy_numbers(before[part])) if part in before else {}
     row = next(row for row in summary["table"] if row["name"] == part)
     outcome = summary["arms"].get(part)
     numbers: dict[str, Any] = dict(row)
     final: dict[str, dict[str, float]] = summary["final"].get(part, {})
-    numbers[REPORTED] = final.get(_first_tasks(record), row).get("success_rate", row["success"])
+    numbers[REPORTED] = final.get(_first_final_set(record), row).get("success_rate", row["success"])
     for tasks, scores in final.items():
         numbers[f"final_{tasks}"] = scores["success_rate"]
         numbers[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
     if outcome is not None:
         numbers |= {**outcome.get("curriculum", {}), **outcome}
-        numbers |= _measured(measures) if measures else {}
+        numbers |= _run_numbers(measures) if measures else {}
         if numbers.get("rounds") and "seconds_round" in numbers:
             numbers["seconds_per_round"] = numbers["seconds_round"] / numbers["rounds"]
     elif part == WARMUP:
-        numbers |= _of_a_policy(before)
-    return _finite(numbers)
+        numbers |= _policy_numbers(before)
+    return _only_numbers(numbers)
 
 
-def _first_tasks(record: CellRecord) -> str:
+def _first_final_set(record: CellRecord) -> str:
     """Return the name of the first task set in ``evaluation.final``, or "" if there is none."""
     evaluation = record.manifest["config"].get("evaluation", {})
     return next(iter(evaluation.get("final", ())), "")
 
 
-def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
+def _only_numbers(numbers: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in numbers.items()
@@ -148,7 +148,7 @@ def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
+def _policy_numbers(measures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results measured for a policy, keyed by column name."""
     numbers = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
@@ -160,7 +160,7 @@ def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
+def _run_numbers(measures: Mapping[str, Any]) -> dict[str, Any]:
     seconds = measures["seconds"]
     total = sum(seconds.values())
     transfer = measures.get("transfer", {})
@@ -176,10 +176,10 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         **{f"success_{subset}": success for subset, success in measures.get("subsets", {}).items()},
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
-        **_of_a_policy({name: measures.get(name, {}) for name in ALSO_BEFORE}),
+        **_policy_numbers({name: measures.get(name, {}) for name in ALSO_BEFORE}),
         **{
             f"{number}_{name}": value
             for name in ONLY_BEFORE
-            for number, value in _of_a_policy(measures.get(name, {})).items()
+            for number, value in _policy_numbers(measures.get(name, {})).items()
         },
     }

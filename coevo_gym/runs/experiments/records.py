@@ -96,14 +96,14 @@ def read_records(path: Path) -> dict[str, CellRecord]:
         if not line.strip():
             continue
         where = f"line {number} of {path}"
-        record = _parsed(line, where)
+        record = _parse_record(line, where)
         if record.name in records:
             raise StoreError(f"{path} contains the cell {record.name} twice. Delete {where}.")
         records[record.name] = record
     return records
 
 
-def _parsed(line: bytes, where: str) -> CellRecord:
+def _parse_record(line: bytes, where: str) -> CellRecord:
     try:
         value = json.loads(line)
         name, parts = value["cell"], {part: value[part] for part in _PARTS}

@@ -115,7 +115,7 @@ def lines_of(
             f"No cell has the metric {experiment.metric!r}, which is needed to compare rows. {hint}"
         )
     return tuple(
-        _line(experiment, row, values, chosen.budget, printed.get(row.name, FrozenDict()))
+        _table_line(experiment, row, values, chosen.budget, printed.get(row.name, FrozenDict()))
         for row in chosen.rows
     )
 
@@ -149,7 +149,7 @@ def table_of(
     )
 
 
-def _line(
+def _table_line(
     experiment: Experiment, row: Row, values: Values, budget: Size, printed: Mapping[str, float]
 ) -> TableLine:
     cells = values.get(row.name, {})
@@ -158,10 +158,10 @@ def _line(
     wanted = dict.fromkeys([*experiment.columns, *USUAL])
     return TableLine(
         key=row.name,
-        label=row.printed(budget),
+        label=row.label_at(budget),
         values=of_metric,
-        mean=_known(mean),
-        sd=_known(sd),
+        mean=_finite_or_none(mean),
+        sd=_finite_or_none(sd),
         comparisons=tuple(
             compare(name, of_metric, _series(values[name], experiment.metric))
             for name in experiment.baselines_of(row)
@@ -183,9 +183,9 @@ def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float
         baseline=baseline,
         seeds=seeds,
         mean=difference.mean,
-        sd=_known(difference.sd),
-        low=_known(difference.low),
-        high=_known(difference.high),
+        sd=_finite_or_none(difference.sd),
+        low=_finite_or_none(difference.low),
+        high=_finite_or_none(difference.high),
         wins=difference.wins,
         ties=difference.ties,
         p=sign_flip(differences),
@@ -198,8 +198,8 @@ def _series(cells: Mapping[int, Numbers], name: str) -> dict[int, float]:
 
 
 def _mean(series: Mapping[int, float]) -> float | None:
-    return _known(mean_and_sd(list(series.values()))[0]) if series else None
+    return _finite_or_none(mean_and_sd(list(series.values()))[0]) if series else None
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -13,7 +13,7 @@ from time import monotonic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.spend import Cost
-from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared
+from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared_settings
 from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import arithmetic_for, arithmetic_in, read_manifest
@@ -26,7 +26,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
-def take_over(cell: Cell) -> RunFolder | None:
+def copy_shared_start(cell: Cell) -> RunFolder | None:
     """Copy a matching run's warm-up and first round into the folder of a new run.
 
     The copy has the warm-up checkpoint, with the baselines, and the first round's result, which is
@@ -40,7 +40,7 @@ def take_over(cell: Cell) -> RunFolder | None:
         StoreError: if the copy cannot be written.
     """
     manifest, _ = read_manifest(cell.folder)
-    wanted, here = shared(cell.config), arithmetic_for(cell.config)
+    wanted, here = shared_settings(cell.config), arithmetic_for(cell.config)
     for other in RunFolder.of_table(cell.folder.path.parent):
         if other.path == cell.folder.path or not other.path.name.endswith(f"-{cell.seed}"):
             continue
@@ -48,7 +48,7 @@ def take_over(cell: Cell) -> RunFolder | None:
         if not checkpoints:
             continue
         theirs, config = read_manifest(other)
-        if shared(config) != wanted or any(
+        if shared_settings(config) != wanted or any(
             theirs.get(part) != manifest[part] for part in ("versions", "git_commit", "task_sets")
         ):
             continue
@@ -130,14 +130,14 @@ def run_cells(
         reporter = _CellProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
             later_s = sum(spent) / len(spent) * (left - 1) if spent else None
-            progress.part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
+            progress.begin_part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
         if state == "finished":
             counts.there += 1
         elif state == "cut":
             resume(cell.folder, reporter, stop)
             counts.resumed += 1
         else:
-            _begin(cell, reporter, stop)
+            _run_new_cell(cell, reporter, stop)
             counts.new += 1
         if cell.kept is None:
             others, also = chosen.experiment.others, parts.get(cell.row.name, ())
@@ -145,14 +145,14 @@ def run_cells(
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1
-            _tell(progress, reporter.name, spent, left)
+            _say_time_left(progress, reporter.name, spent, left)
             gc.collect()  # free the run now: its reference cycles would keep the memory
     return counts
 
 
-def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
+def _run_new_cell(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
-        source = take_over(cell)
+        source = copy_shared_start(cell)
         if source is not None:
             progress.say(f"  using the warm-up and initial tasks of {source.path.name}")
 
@@ -168,7 +168,7 @@ def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     train(folder, cell.resolved, progress, stop, agreed=True, prepare=prepare)
 
 
-def _tell(progress: ProgressSink, name: str, spent: Sequence[float], left: int) -> None:
+def _say_time_left(progress: ProgressSink, name: str, spent: Sequence[float], left: int) -> None:
     minutes = sum(spent) / len(spent) * left / 60
     later = f"; about {minutes:.0f} min for the remaining {left}" if left else ""
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
@@ -180,11 +180,11 @@ class _CellProgress:
     def __init__(self, progress: ProgressSink, name: str) -> None:
         self.progress, self.name = progress, name
 
-    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Do nothing, because the progress display counts whole runs, not the parts of a run."""
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        self.progress.begin_phase(f"{self.name}: {name}", total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
         self.progress.expect(steps, words, whole=whole)
@@ -192,11 +192,11 @@ class _CellProgress:
     def update(self, done: int, **facts: str) -> None:
         self.progress.update(done, **facts)
 
-    def acted(self, steps: int, tokens: int) -> None:
-        self.progress.acted(steps, tokens)
+    def add_steps(self, steps: int, tokens: int) -> None:
+        self.progress.add_steps(steps, tokens)
 
-    def spent(self, cost: Cost) -> None:
-        self.progress.spent(cost)
+    def set_cost(self, cost: Cost) -> None:
+        self.progress.set_cost(cost)
 
     def say(self, text: str) -> None:
         self.progress.say(text)

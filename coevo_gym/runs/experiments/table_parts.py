@@ -22,21 +22,23 @@ def parts_of(
 ) -> dict[str, Any]:
     """Return the additional parts of a table, keyed by name, omitting parts without results."""
     parts = {
-        QUESTIONS: _questions(experiment, lines),
+        QUESTIONS: _planned_comparisons(experiment, lines),
         CURVES: [line for row in rows for line in _curves(experiment, row, measured)],
         CROSS: [
             line
             for row in rows
             if experiment.cross
             for baseline in experiment.baselines_of(row)[:1]
-            if (line := _cross(row, baseline, measured))
+            if (line := _cross_table(row, baseline, measured))
         ],
-        ROUNDS: [line for row in rows for line in _rounds(row, measured)],
+        ROUNDS: [line for row in rows for line in _round_diversity(row, measured)],
     }
     return {name: part for name, part in parts.items() if part}
 
 
-def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
+def _planned_comparisons(
+    experiment: Experiment, lines: Sequence[TableLine]
+) -> list[dict[str, Any]]:
     """Return planned comparisons with raw and adjusted p-values, or [] if a p-value is missing."""
     p_values = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
     known = [p for question in experiment.questions if (p := p_values.get(question)) is not None]
@@ -50,7 +52,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
     ]
 
 
-def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
+def _cross_table(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
     """Count the tasks solved by both, one or neither of two rows (arXiv 2604.15840, Table 8)."""
     ours, theirs = measured.get(row.name, {}), measured.get(baseline, {})
     pairs = [
@@ -112,8 +114,8 @@ def efficiencies(
     baseline = (*experiment.baselines_of(row), row.name)[0]
     by_seed = {}
     for seed, cell in measured.get(row.name, {}).items():
-        curve = _points(cell)
-        theirs = _points(measured.get(baseline, {}).get(seed, {}))
+        curve = _curve_points(cell)
+        theirs = _curve_points(measured.get(baseline, {}).get(seed, {}))
         if curve:
             speed = efficiency(curve, theirs or curve)
             reached = {} if speed.steps is None or not theirs else {"steps_90": speed.steps}
@@ -121,7 +123,7 @@ def efficiencies(
     return by_seed
 
 
-def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
+def _curve_points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
     """Return the learner step and success rate for every evaluation of an experiment cell."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
@@ -135,7 +137,7 @@ def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float
     return {"mean": mean_and_sd(differences)[0], "low": low, "high": high}
 
 
-def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
+def _round_diversity(row: Row, measured: Measured) -> list[dict[str, Any]]:
     """Return each round's self-similarity and energy distance (arXiv 2604.15840, Table 15)."""
     by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for cell in measured.get(row.name, {}).values():

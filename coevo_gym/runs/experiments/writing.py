@@ -26,7 +26,7 @@ KEYS = ("row", "against", "round")
 """Titles of the columns that identify a line."""
 
 
-def write(folder: Path, table: ResultTable) -> None:
+def write_table(folder: Path, table: ResultTable) -> None:
     """Write ``table.md``, ``table.csv`` and ``table.json`` to a folder, creating it if missing.
 
     Raises:
@@ -35,7 +35,7 @@ def write(folder: Path, table: ResultTable) -> None:
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in (
-        ("table.md", markdown(table)),
+        ("table.md", as_markdown(table)),
         ("table.csv", as_csv(table)),
         ("table.json", as_json(table)),
     ):
@@ -53,20 +53,20 @@ def as_csv(table: ResultTable) -> str:
     compared = ("baseline", "mean", "low", "high", "wins", "ties", "p", "p_sign")
     head = ["row", "label", "seeds", table.metric, "sd", *(f"against_{name}" for name in compared)]
     rows = csv.writer(out, lineterminator="\n")
-    more = [name for name in _printed(table) if name != table.metric]
+    more = [name for name in _paper_result_names(table) if name != table.metric]
     papers = ("paper_percent", *(f"paper_{name}" for name in more))
-    rows.writerow(map(_cell, (*head, *table.columns, *papers)))
+    rows.writerow(map(_csv_cell, (*head, *table.columns, *papers)))
     for line in table.lines:
         begin = [line.key, line.label, len(line.values), line.mean, line.sd]
         end = [line.columns[name] for name in table.columns]
         end += [line.paper.get(name) for name in (table.metric, *more)]
         for comparison in line.comparisons or (RowComparison("", ()),):
             against = [getattr(comparison, name) for name in compared]
-            rows.writerow(map(_cell, (*begin, *against, *end)))
+            rows.writerow(map(_csv_cell, (*begin, *against, *end)))
     return out.getvalue()
 
 
-def _cell(value: object) -> object:
+def _csv_cell(value: object) -> object:
     """Return a value for a CSV file, without control characters or formulas of a spreadsheet."""
     if not isinstance(value, str):
         return value
@@ -74,14 +74,14 @@ def _cell(value: object) -> object:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
-def markdown(table: ResultTable) -> str:
+def as_markdown(table: ResultTable) -> str:
     """Return a table as Markdown, with the paper's results in separate grey columns."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
         "\n".join(([f"After {table.source}. "] if table.source else []) + [f"Here: {about}."]),
-        _grid(*grid(table, grey='<span style="color:gray">{}</span>')),
-        *(f"{head}\n\n{_grid(*rest)}" for head, rest in more_grids(table)),
+        _markdown_table(*grid(table, grey='<span style="color:gray">{}</span>')),
+        *(f"{head}\n\n{_markdown_table(*rest)}" for head, rest in more_grids(table)),
         *table.notes,
     ]
     return visible("\n\n".join(parts)) + "\n"
@@ -95,14 +95,20 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
     of_metric, points = column(table.metric), _is_share(table.metric)
     heads = ["row", "seeds", f"{of_metric.title} ± sd", "against", *HEADS]
     heads += [column(name).title for name in table.columns]
-    printed = [name for name in _printed(table) if name in (table.metric, *table.columns)]
-    heads += [_head_of_printed(name, table.metric) for name in printed]
+    printed = [
+        name for name in _paper_result_names(table) if name in (table.metric, *table.columns)
+    ]
+    heads += [_paper_column_title(name, table.metric) for name in printed]
     rows = []
     for line in table.lines:
         comparison = line.comparisons[0] if line.comparisons else None
-        cells = [line.label, str(len(line.values)), _spread(line, of_metric.form, points=points)]
+        cells = [
+            line.label,
+            str(len(line.values)),
+            _format_mean_and_sd(line, of_metric.form, points=points),
+        ]
         cells += [comparison.baseline if comparison else NOTHING]
-        cells += compared(comparison, points=points)
+        cells += format_comparison(comparison, points=points)
         cells += [format_value(name, line.columns[name]) for name in table.columns]
         cells += [
             grey.format(f"{line.paper[name]:,.2f}") if name in line.paper else NOTHING
@@ -112,14 +118,14 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
     return heads, rows
 
 
-def _printed(table: ResultTable) -> list[str]:
+def _paper_result_names(table: ResultTable) -> list[str]:
     """Return the names of the paper's results, with the main table's columns first."""
     names = dict.fromkeys(name for line in table.lines for name in line.paper)
     order = [table.metric, *table.columns]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
-def _head_of_printed(name: str, metric: str) -> str:
+def _paper_column_title(name: str, metric: str) -> str:
     unit = ", %" if _is_share(name) else ""
     return f"paper{unit}" if name == metric else f"paper: {column(name).title}{unit}"
 
@@ -129,17 +135,20 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
     points = _is_share(table.metric)
     further = [(line, one) for line in table.lines for one in line.comparisons[1:]]
     if further:
-        rows = [[line.label, one.baseline, *compared(one, points=points)] for line, one in further]
+        rows = [
+            [line.label, one.baseline, *format_comparison(one, points=points)]
+            for line, one in further
+        ]
         yield "Against others", (["row", "against", *HEADS], rows)
     if QUESTIONS in table.parts:
         rows = [
-            [one["row"], one["baseline"], _p_value(one["p"]), _p_value(one["p_holm"])]
+            [one["row"], one["baseline"], _format_p_value(one["p"]), _format_p_value(one["p_holm"])]
             for one in table.parts[QUESTIONS]
         ]
         yield "Questions fixed beforehand", (["row", "against", "p", "p, Holm"], rows)
     elsewhere = [
         [line.label, column(name).title, f"{line.paper[name]:,.2f}"]
-        for name in _printed(table)
+        for name in _paper_result_names(table)
         for line in table.lines
         if name in line.paper and name not in (table.metric, *table.columns)
     ]
@@ -147,7 +156,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
         yield "Further numbers of the paper", (["row", "number", "paper"], elsewhere)
     if CURVES in table.parts:
         heads = ["row", "seed", "held-out success by learner step", "from its start", "against"]
-        rows = [_curve(one) for one in table.parts[CURVES]]
+        rows = [_curve_row(one) for one in table.parts[CURVES]]
         yield "Each seed, with 95 % intervals over tasks", ([*heads, "difference"], rows)
     if CROSS in table.parts:
         names = ("both", "only_row", "only_baseline", "neither")
@@ -159,10 +168,10 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
         yield "Held-out tasks by who solves them", (heads, rows)
     if ROUNDS in table.parts:
         heads = ["row", "round", "seeds", "step", "new tasks", "SR@5", "ED_rel from D_0"]
-        yield "Tasks round by round", (heads, [_round(one) for one in table.parts[ROUNDS]])
+        yield "Tasks round by round", (heads, [_round_row(one) for one in table.parts[ROUNDS]])
 
 
-def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
+def format_comparison(comparison: RowComparison | None, *, points: bool) -> list[str]:
     """Return the difference, interval, wins and p-value of a comparison as strings."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
@@ -174,7 +183,7 @@ def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
         f"{scale * comparison.mean:+.1f}",
         interval,
         f"{comparison.wins} of {n}",
-        _p_value(comparison.p),
+        _format_p_value(comparison.p),
     ]
 
 
@@ -183,7 +192,7 @@ def format_value(name: str, value: float | None) -> str:
     return NOTHING if value is None else column(name).form.format(value)
 
 
-def _p_value(p: float | None) -> str:
+def _format_p_value(p: float | None) -> str:
     if p is None:
         return NOTHING
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
@@ -193,7 +202,7 @@ def _is_share(metric: str) -> bool:
     return "%" in column(metric).form
 
 
-def _spread(line: TableLine, form: str, *, points: bool) -> str:
+def _format_mean_and_sd(line: TableLine, form: str, *, points: bool) -> str:
     if line.mean is None:
         return NOTHING
     mean = form.format(line.mean)
@@ -202,32 +211,34 @@ def _spread(line: TableLine, form: str, *, points: bool) -> str:
     return f"{mean} ± {100 * line.sd:.1f}" if points else f"{mean} ± {form.format(line.sd)}"
 
 
-def _curve(one: dict[str, Any]) -> list[str]:
+def _curve_row(one: dict[str, Any]) -> list[str]:
     points = zip(one["steps"], one["success"], strict=True)
     text = ", ".join(
         f"{step}: {NOTHING if rate is None else f'{rate:.1%}'}" for step, rate in points
     )
     compared = (
-        [one["baseline"], _gain(one["from_baseline"])] if "baseline" in one else [NOTHING] * 2
+        [one["baseline"], _format_gain(one["from_baseline"])]
+        if "baseline" in one
+        else [NOTHING] * 2
     )
-    return [one["row"], str(one["seed"]), text, _gain(one["from_start"]), *compared]
+    return [one["row"], str(one["seed"]), text, _format_gain(one["from_start"]), *compared]
 
 
-def _gain(one: dict[str, float]) -> str:
+def _format_gain(one: dict[str, float]) -> str:
     mean, low, high = (100 * one[name] for name in ("mean", "low", "high"))
     return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def _round(one: dict[str, Any]) -> list[str]:
+def _round_row(one: dict[str, Any]) -> list[str]:
     shares = [NOTHING if one[name] is None else f"{one[name]:.1%}" for name in ("sr", "ed")]
     counts = [f"{one['step']:.0f}", f"{one['tasks']:.1f}"]
     return [one["row"], str(one["round"]), str(one["seeds"]), *counts, *shares]
 
 
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(map(_in_grid, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
 
 
-def _in_grid(cell: str) -> str:
+def _markdown_cell(cell: str) -> str:
     return " ".join(cell.replace("|", "/").splitlines())

@@ -60,8 +60,10 @@ def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
 def size_of(path: Path) -> int:
     """Return the size in bytes of a file or folder, without following links."""
     if path.is_symlink() or not path.is_dir():
-        return _bytes(path)
-    return sum(_bytes(file) for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
+        return _file_size(path)
+    return sum(
+        _file_size(file) for file in path.rglob("*") if file.is_symlink() or not file.is_dir()
+    )
 
 
 def changed_at(folder: Path) -> str:
@@ -77,7 +79,7 @@ def changed_at(folder: Path) -> str:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds")
 
 
-def _bytes(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:  # it was just deleted
@@ -151,7 +153,7 @@ def tables() -> list[TableOfRuns]:
     return [_table(folder) for folder in RunFolder.tables()]
 
 
-def check_table(table: str) -> None:
+def require_table(table: str) -> None:
     """Check that a table of runs with this name exists.
 
     Raises:

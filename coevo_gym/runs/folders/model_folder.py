@@ -15,7 +15,7 @@ from coevo_gym.provision import staged
 from coevo_gym.runs.config.run_sections import EvaluationSettings
 from coevo_gym.runs.folders.listing import preset_of
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.runs.table import WARMUP, tasks_of
+from coevo_gym.runs.table import WARMUP, n_tasks
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import (
@@ -139,8 +139,8 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
         prompt=manifest.get("prompt", {}),
         weights=weights,
         measured=(
-            *_in_run(folder, policy, saved.step, config.evaluation),
-            *_in_evaluations(weights, config.benchmark.name),
+            *_results_in_run(folder, policy, saved.step, config.evaluation),
+            *_results_in_evals(weights, config.benchmark.name),
         ),
         terms=spec.terms if spec else "",
         versions=manifest["versions"],
@@ -149,7 +149,7 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
     )
 
 
-def _in_run(
+def _results_in_run(
     folder: RunFolder, policy: str, step: int, evaluation: EvaluationSettings
 ) -> Iterator[Measured]:
     """Yield the run's evaluations of the initial policy and of the policy at a given step."""
@@ -160,7 +160,7 @@ def _in_run(
     for at, name in {0: WARMUP, step: policy}.items():
         if at in measured:
             numbers = measured[at]
-            tasks, success = tasks_of(numbers, "eval."), float(numbers["eval.success_rate"])
+            tasks, success = n_tasks(numbers, "eval."), float(numbers["eval.success_rate"])
             low, high = wilson_interval(success * tasks, tasks)
             yield Measured(
                 policy=name,
@@ -175,7 +175,7 @@ def _in_run(
             )
 
 
-def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
+def _results_in_evals(weights: str, benchmark: str) -> Iterator[Measured]:
     """Yield the results that ``coevo eval`` stored for the given weights and benchmark."""
     for name in EvalFolder.names():
         folder = EvalFolder.of(name)
@@ -201,7 +201,7 @@ def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
 
 def render_card(card: ModelCard, *, adapter: bool) -> str:
     """Return the card as Markdown, with the header that the Hugging Face Hub reads."""
-    is_hub_id = _name_of(card.base) == card.base and "/" in card.base
+    is_hub_id = _model_name(card.base) == card.base and "/" in card.base
     head = [
         "library_name: peft" if adapter else "library_name: transformers",
         "pipeline_tag: text-generation",
@@ -213,27 +213,27 @@ def render_card(card: ModelCard, *, adapter: bool) -> str:
         "---\n" + "\n".join(head) + "\n---",
         f"# {card.policy} of {card.run}",
         "## Evaluation results",
-        _measured(card),
+        _results_section(card),
         "## Origin",
-        _table(_origin(card)),
+        _markdown_table(_origin_rows(card)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _name_of(base: str) -> str:
+def _model_name(base: str) -> str:
     """Return a model's name: the hub id, or the last part of a path."""
     is_hub_id = base.count("/") == 1 and not base.startswith((".", "/", "~"))
     return base if is_hub_id else base.rstrip("/").rpartition("/")[2]
 
 
-def _measured(card: ModelCard) -> str:
+def _results_section(card: ModelCard) -> str:
     if not any(measure.policy == card.policy for measure in card.measured):
         warning = "These weights were not evaluated."
-        return warning if not card.measured else f"{warning}\n\n{_numbers(card)}"
-    return _numbers(card)
+        return warning if not card.measured else f"{warning}\n\n{_results_table(card)}"
+    return _results_table(card)
 
 
-def _numbers(card: ModelCard) -> str:
+def _results_table(card: ModelCard) -> str:
     rows = [
         "| policy | split | success | 95 % interval | mean score | tasks | samples | from |",
         "|---|---|---|---|---|---|---|---|",
@@ -246,8 +246,8 @@ def _numbers(card: ModelCard) -> str:
     return "\n".join(rows)
 
 
-def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
-    yield "base model", _name_of(card.base)
+def _origin_rows(card: ModelCard) -> Iterator[tuple[str, str]]:
+    yield "base model", _model_name(card.base)
     yield "trained", f"LoRA, rank {card.lora_rank}" if card.lora_rank else "all weights"
     yield "benchmark", card.benchmark + (f", subset {card.subset}" if card.subset else "")
     yield "method", card.method or "imitation only"
@@ -267,7 +267,7 @@ def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "terms of the benchmark's data", card.terms or "not stated"
 
 
-def _table(rows: Iterator[tuple[str, str]]) -> str:
+def _markdown_table(rows: Iterator[tuple[str, str]]) -> str:
     cells = (f"| {what} | {value.replace('|', chr(92) + '|')} |" for what, value in rows)
     return "\n".join(["| | |", "|---|---|", *cells])
 
@@ -336,7 +336,7 @@ def export_model(
     # Load the model on the CPU without an inference engine: the saved weights are the same.
     on_cpu = config.policy.model.model_copy(update={"device": "cpu"})
     model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
-    card = _load(model, saved, folder, name)
+    card = _load_weights(model, saved, folder, name)
     with storing(target), staged(target) as new:
         try:
             (model.save_adapter if adapter else model.save_pretrained)(new)
@@ -350,12 +350,14 @@ def export_model(
     return card
 
 
-def _load(model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str) -> ModelCard:
-    from coevo_gym.runs.assembly import load_evaluated, restoring, weights_hash
+def _load_weights(
+    model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str
+) -> ModelCard:
+    from coevo_gym.runs.assembly import check_restored, load_evaluation_weights, weights_hash
 
     policy = cast("LearnablePolicy", model)
-    with restoring(saved, policy):
-        load_evaluated(policy, saved.state)
+    with check_restored(saved, policy):
+        load_evaluation_weights(policy, saved.state)
     return card_of(folder, name, saved, weights=weights_hash(policy))
 
 

@@ -42,7 +42,7 @@ class Removable:
     size: int
 
 
-def find_kept(name: str) -> Removable:
+def find_removable(name: str) -> Removable:
     """Return the run, table or evaluation with this name or path.
 
     Raises:
@@ -120,7 +120,7 @@ class Freeable:
     size: int
 
 
-def freeable() -> list[Freeable]:
+def find_freeable() -> list[Freeable]:
     """Return all files that can be removed.
 
     Folders that a process is writing to and everything behind a link are left out.
@@ -128,10 +128,10 @@ def freeable() -> list[Freeable]:
     runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
     runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
     runs = [run for run in runs if run.is_run() and not in_use(run.path)]
-    items = [item for run in runs for item in _of_run(run)]
+    items = [item for run in runs for item in _freeable_in_run(run)]
     for folder in (EvalFolder(EVALS / name) for name in EvalFolder.names()):
         if folder.is_evaluation() and not in_use(folder.path):
-            items += _parts(folder.path, folder.path)
+            items += _partial_files(folder.path, folder.path)
     items = [item for item in items if not through_link(item.path, RUNS, EVALS)]
     for root in (RUNS, EVALS):
         if root.is_dir():
@@ -167,11 +167,11 @@ def free(items: list[Freeable]) -> int:
     return freed
 
 
-def _of_run(folder: RunFolder) -> Iterator[Freeable]:
-    yield from _parts(folder.path, folder.path)
+def _freeable_in_run(folder: RunFolder) -> Iterator[Freeable]:
+    yield from _partial_files(folder.path, folder.path)
     finished = state_of_run(folder)[0] == "finished"
     for phase in sorted(folder.checkpoints.glob("**/")):
-        yield from _parts(phase, folder.path)
+        yield from _partial_files(phase, folder.path)
         for path in sorted(phase.glob("step-*.damaged")):
             yield Freeable(path, DAMAGED, folder.path, size_of(path))
         if finished:
@@ -179,7 +179,7 @@ def _of_run(folder: RunFolder) -> Iterator[Freeable]:
                 yield Freeable(path, OLD, folder.path, size_of(path))
 
 
-def _parts(folder: Path, of: Path) -> Iterator[Freeable]:
+def _partial_files(folder: Path, of: Path) -> Iterator[Freeable]:
     """Yield the partial files left by processes that were killed while writing."""
     for path in sorted(folder.glob(".*.part")):
         yield Freeable(path, PART, of, size_of(path))

@@ -19,7 +19,7 @@ from coevo_gym.core.spend import NO_USAGE, Caps, Cost, Meter, Prices, Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.config.run_sections import ExplorerModelSettings
-from coevo_gym.runs.planning.plan import initial_tasks, max_steps, most_rounds, most_steps
+from coevo_gym.runs.planning.plan import max_learner_steps, max_rounds, max_steps, n_initial_tasks
 from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.trainers.protocols import LoopState
 
@@ -32,25 +32,25 @@ class Spending:
         self._pieces: dict[str, Cost] = {}
         self._first: list[tuple[Round, Cost]] = []
 
-    def count(self, piece: str, cost: Cost) -> None:
+    def set_cost(self, piece: str, cost: Cost) -> None:
         """Update the cost of one part of the run, such as an arm."""
         self._pieces[piece] = cost
-        self._progress.spent(self._known)
+        self._progress.set_cost(self._known)
 
-    def asking(self, meter: Meter) -> None:
+    def report_search(self, meter: Meter) -> None:
         """Report the cost of finding initial tasks while the search runs."""
         over = sum((cost for _, cost in self._first), Cost())
-        self._progress.spent(self._known + meter.total.less(over))
+        self._progress.set_cost(self._known + meter.total.less(over))
 
-    def first_tasks(self, round: Round, result: RoundResult) -> None:
+    def add_first_round(self, round: Round, result: RoundResult) -> None:
         """Record the cost of a round that found initial tasks."""
         self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
-        self._progress.spent(self._known)
+        self._progress.set_cost(self._known)
 
-    def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
+    def set_arm_cost(self, name: str, first: Round | None, state: LoopState) -> None:
         """Update an arm's cost. The cost of its initial tasks is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
-        self.count(f"arm {name}", Cost.of(state.env_steps, state.total_usage).less(begun))
+        self.set_cost(f"arm {name}", Cost.of(state.env_steps, state.total_usage).less(begun))
 
     @property
     def _known(self) -> Cost:
@@ -135,18 +135,22 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 
     def add(estimate: CostEstimate) -> None:
         known = by_model.get(estimate.model)
-        by_model[estimate.model] = estimate if known is None else _both(known, estimate)
+        by_model[estimate.model] = estimate if known is None else _merge(known, estimate)
 
     for arm in arm_configs(config).values():
         if arm.explorer.kind == "model":
-            name, n, own = _name(arm.explorer.model), initial_tasks(arm), arm.finds_own_tasks
+            name, n, own = (
+                _model_with_location(arm.explorer.model),
+                n_initial_tasks(arm),
+                arm.finds_own_tasks,
+            )
             with_first = n > 0 and (own or (name, n) not in firsts)
-            add(_estimate(config, arm, name, with_first=with_first))
+            add(_explorer_estimate(config, arm, name, with_first=with_first))
             if not own:
                 firsts.add((name, n))
         if arm.questions_per_step:
-            add(_of_studies(config, arm))
-    return [_capped(estimate) for estimate in by_model.values() if estimate.cost.calls]
+            add(_studies_estimate(config, arm))
+    return [_apply_total_caps(estimate) for estimate in by_model.values() if estimate.cost.calls]
 
 
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
@@ -159,18 +163,18 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
     if config.policy.kind != "openai" or not episodes:
         return []
     requests = 2 if chat.memory == "model" else 1  # per step
-    cost = _request(ACT_TOKENS, chat.max_answer_tokens)
+    cost = _request_usage(ACT_TOKENS, chat.max_answer_tokens)
     cost = cost.times(episodes * max_steps(config) * requests)
-    cost += _request(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
+    cost += _request_usage(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
     estimate = CostEstimate(
-        model=_at(endpoint),
+        model=_endpoint_with_location(endpoint),
         paid=may_cost(endpoint),
         rounds=None,
-        cost=_priced(cost, endpoint.prices),
+        cost=_add_price(cost, endpoint.prices),
         key_env=endpoint.api_key_env or "",
         caps=_caps_of(endpoint.caps, "policy.endpoint"),
     )
-    return [_capped(estimate)]
+    return [_apply_total_caps(estimate)]
 
 
 def require_consent(asked: list[CostEstimate]) -> None:
@@ -211,41 +215,49 @@ def is_local(url: str) -> bool:
         return "." not in host
 
 
-def _name(model: ExplorerModelSettings) -> str:
+def _model_with_location(model: ExplorerModelSettings) -> str:
     if model.kind == "policy":
         return "the policy being trained"
-    return _at(model.endpoint) if model.kind == "openai" else f"{model.kind}:{model.model.path}"
+    return (
+        _endpoint_with_location(model.endpoint)
+        if model.kind == "openai"
+        else f"{model.kind}:{model.model.path}"
+    )
 
 
-def _at(endpoint: EndpointConfig) -> str:
+def _endpoint_with_location(endpoint: EndpointConfig) -> str:
     return f"{endpoint.model} at {endpoint.base_url}"
 
 
-def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> CostEstimate:
+def _explorer_estimate(
+    config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool
+) -> CostEstimate:
     curriculum, model = arm.curriculum, arm.explorer.model
     n_first = 4 * curriculum.initial_size  # one context for each draft that it may try
-    rounds = most_rounds(config, arm)
-    first = _round(config, arm, n_first, n_first, guided=False)
+    rounds = max_rounds(config, arm)
+    first = _round_usage(config, arm, n_first, n_first, guided=False)
     whole, growth = first.times(with_first), curriculum.growth
     if growth.kind != "none":
         studies = growth.kind in ("blind", "signals")
-        later = _round(config, arm, growth.max_round_contexts, growth.drafts, guided=studies)
+        later = _round_usage(config, arm, growth.max_round_contexts, growth.drafts, guided=studies)
         whole += later.times(rounds)
-    estimate = _asked(arm, model, name, whole, "explorer.model.endpoint")
+    estimate = _model_estimate(arm, model, name, whole, "explorer.model.endpoint")
     return estimate.model_copy(update={"rounds": rounds + with_first})
 
 
-def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
+def _studies_estimate(config: RunConfig, arm: ArmConfig) -> CostEstimate:
     """Return the maximum cost of an arm's studies, assuming that all answers need repair."""
-    model, steps = arm.analyst.model, most_steps(config)
-    question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
+    model, steps = arm.analyst.model, max_learner_steps(config)
+    question = _request_usage(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
     asked = arm.questions_per_step.values()
-    step = sum((_within(arm.advisor, question.times(n)) for n in asked), NO_USAGE)
-    estimate = _asked(arm, model, _name(model), step.times(steps), "analyst.model.endpoint")
+    step = sum((_apply_round_caps(arm.advisor, question.times(n)) for n in asked), NO_USAGE)
+    estimate = _model_estimate(
+        arm, model, _model_with_location(model), step.times(steps), "analyst.model.endpoint"
+    )
     return estimate.model_copy(update={"questions": sum(asked) * steps})
 
 
-def _asked(
+def _model_estimate(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
     """Create a model's cost estimate; the caller fills in the numbers of rounds and questions.
@@ -254,44 +266,46 @@ def _asked(
     """
     remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
     if remote:
-        cost = _priced(cost, model.endpoint.prices)
+        cost = _add_price(cost, model.endpoint.prices)
         caps |= _caps_of(model.endpoint.caps, endpoint)
     paid = remote and may_cost(model.endpoint)
     key_env = (model.endpoint.api_key_env or "") if remote else ""
     return CostEstimate(model=name, paid=paid, rounds=0, cost=cost, key_env=key_env, caps=caps)
 
 
-def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
+def _round_usage(
+    config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool
+) -> Usage:
     """Return the maximum cost of one round."""
     explorer = arm.explorer
     steps = min(explorer.max_steps, max_steps(config))
-    question = _request(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)
-    act = _request(WALK_TOKENS, explorer.max_action_tokens)
+    question = _request_usage(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)
+    act = _request_usage(WALK_TOKENS, explorer.max_action_tokens)
     context = act.times(steps * explorer.walks) + question.times(explorer.walks + guided)
     gates = NO_USAGE
     if arm.gates.has("judge"):
         gates += question
     if arm.gates.has("solve") and arm.gates.solve.solver == "explorer":
         gates += act.times(max_steps(config) * arm.gates.solve.tries)
-    return _within(arm.advisor, context.times(contexts) + gates.times(drafts))
+    return _apply_round_caps(arm.advisor, context.times(contexts) + gates.times(drafts))
 
 
-def _within(caps: Caps, cost: Usage) -> Usage:
+def _apply_round_caps(caps: Caps, cost: Usage) -> Usage:
     """Limit the estimated cost of a round or study to the per-round caps."""
     capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
-        capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
+        capped = _scale(capped, most / capped.calls).model_copy(update={"calls": most})
     most = caps.max_tokens_per_round
     if most is not None and capped.tokens > most:
-        capped = _share(capped, most / capped.tokens)
+        capped = _scale(capped, most / capped.tokens)
     return capped
 
 
-def _request(prompt_tokens: int, answered: int) -> Usage:
+def _request_usage(prompt_tokens: int, answered: int) -> Usage:
     return Usage(calls=1, prompt_tokens=prompt_tokens, completion_tokens=answered)
 
 
-def _priced(usage: Usage, prices: Prices) -> Usage:
+def _add_price(usage: Usage, prices: Prices) -> Usage:
     usd = prices.usd(usage.prompt_tokens, usage.completion_tokens)
     return usage.model_copy(update={"usd": usd})
 
@@ -301,7 +315,7 @@ def _caps_of(caps: Caps, key: str) -> dict[str, float]:
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 
-def _capped(estimate: CostEstimate) -> CostEstimate:
+def _apply_total_caps(estimate: CostEstimate) -> CostEstimate:
     """Limit a cost estimate to the run's overall cost caps."""
     caps, cost = estimate.caps.items(), estimate.cost
     tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
@@ -309,10 +323,10 @@ def _capped(estimate: CostEstimate) -> CostEstimate:
     share = min(1.0, min(tokens, default=math.inf) / max(1, cost.tokens))
     if cost.usd:
         share = min(share, min(dollars, default=math.inf) / cost.usd)
-    return estimate.model_copy(update={"cost": _share(cost, share)})
+    return estimate.model_copy(update={"cost": _scale(cost, share)})
 
 
-def _share(usage: Usage, share: float) -> Usage:
+def _scale(usage: Usage, share: float) -> Usage:
     """Scale token counts and price by a factor, leaving the number of requests unchanged."""
     return Usage(
         calls=usage.calls,
@@ -322,7 +336,7 @@ def _share(usage: Usage, share: float) -> Usage:
     )
 
 
-def _both(one: CostEstimate, other: CostEstimate) -> CostEstimate:
+def _merge(one: CostEstimate, other: CostEstimate) -> CostEstimate:
     return CostEstimate(
         model=one.model,
         paid=one.paid,

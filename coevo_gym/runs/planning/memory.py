@@ -98,7 +98,7 @@ class MemoryEstimate:
     def _weights_and_share(self) -> int:
         return self.weights if self.share is None else self.learner + self.share
 
-    def cache(self, device: Device) -> int:
+    def cache_bytes(self, device: Device) -> int:
         """Return the number of bytes left for key-value caches."""
         if self.share is not None:
             return max(0, self.share - self.sampler)
@@ -117,7 +117,7 @@ def memory_by_arm(
 def _memory_of(
     config: RunConfig, learner: LearnerConfig, shape: ModelShape, device: Device
 ) -> MemoryEstimate:
-    settings, update = config.policy.model, updates_of(learner)
+    settings, update = config.policy.model, update_settings_of(learner)
     adapter, half = settings.lora_rank > 0, computes_in_half(config, device)
     n, width = shape.n_parameters, 2 if half else 4
     trained = shape.n_lora_parameters(settings.lora_rank) if adapter else n
@@ -139,7 +139,7 @@ def _memory_of(
         activations=_activations(
             config, shape, trained, max(update.microbatch_tokens, context), half=half
         ),
-        imitation=_activations(config, shape, trained, _imitated(config, context), half=half),
+        imitation=_activations(config, shape, trained, _warmup_tokens(config, context), half=half),
         context=width * context * shape.kv_values_per_token,
         share=share,
         prefixes=int(settings.prefix_cache_gib * GIB) if share is None else 0,
@@ -159,7 +159,7 @@ def computes_in_half(config: RunConfig, device: Device) -> bool:
     return dtype == "bfloat16" or (dtype == "auto" and device.is_gpu)
 
 
-def updates_of(learner: LearnerConfig) -> UpdateConfig:
+def update_settings_of(learner: LearnerConfig) -> UpdateConfig:
     """Return a learner's update settings.
 
     Imitation is assumed to accept all samples, and a user-defined learner to update like ``pg``.
@@ -186,7 +186,7 @@ def _share_of_vllm(config: RunConfig, sampler: int, device: Device) -> int | Non
     return int(settings.gpu_memory_utilization * device.memory)
 
 
-def _imitated(config: RunConfig, context: int) -> int:
+def _warmup_tokens(config: RunConfig, context: int) -> int:
     """Return the maximum number of tokens in one warm-up pass, or 0 if there is no warm-up."""
     warmup = config.warmup
     if not warmup.n_tasks and warmup.demonstrations is None:
@@ -230,7 +230,7 @@ def require_memory(config: RunConfig) -> None:
     Raises:
         ConfigError: if the model cannot fit; the message says how to save memory or start anyway.
     """
-    estimate = _on_this_machine(config, lambda memory: memory.least)
+    estimate = _largest_estimate(config, lambda memory: memory.least)
     if estimate is None or estimate.memory.least <= estimate.device.memory:
         return
     memory, learner, device = estimate
@@ -242,19 +242,20 @@ def require_memory(config: RunConfig) -> None:
         "vLLM": memory.share or 0,
         "the weights that all arms start from": memory.kept,
     }
-    text = ", ".join(f"{gib(size)} for {name}" for name, size in parts.items() if size)
-    ways = _sentence(_ways(config, learner, memory, device))
+    text = ", ".join(f"{format_bytes(size)} for {name}" for name, size in parts.items() if size)
+    ways = _join_ways(_ways_to_save_weights(config, learner, memory, device))
     raise ConfigError(
         f"{config.policy.model.path} does not fit on the {device.name} with these settings: "
-        f"training needs at least {gib(memory.least)} ({text}), but only {gib(device.memory)} is "
-        f"available. To reduce memory use, {ways}. `coevo train … --dry-run` prints the "
-        "whole estimate; pass --ignore-memory (ignore_memory=True in Python) to start anyway."
+        f"training needs at least {format_bytes(memory.least)} ({text}), but only "
+        f"{format_bytes(device.memory)} is available. To reduce memory use, {ways}. "
+        "`coevo train … --dry-run` prints the whole estimate; pass --ignore-memory "
+        "(ignore_memory=True in Python) to start anyway."
     )
 
 
 def memory_warnings(config: RunConfig) -> Iterator[str]:
     """Yield a warning if a run's language model may not fit in this machine's memory."""
-    estimate = _on_this_machine(config, lambda memory: max(memory.peaks.values()))
+    estimate = _largest_estimate(config, lambda memory: max(memory.peaks.values()))
     if estimate is not None and (text := shortfall(config, *estimate)):
         yield text
 
@@ -266,22 +267,26 @@ def shortfall(
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
         return (
-            f"vLLM's share is {gib(share)}, but its weights take {gib(memory.sampler)}, and one "
-            f"full context takes {gib(memory.context)}. Raise {_vllm_setting(config)}."
+            f"vLLM's share is {format_bytes(share)}, but its weights take "
+            f"{format_bytes(memory.sampler)}, and one full context takes "
+            f"{format_bytes(memory.context)}. Raise {_vllm_setting(config)}."
         )
     phase, needed = max(memory.peaks.items(), key=lambda peak: peak[1])
     excess = needed + device.reserve - device.memory
     if excess <= 0:
         return ""
-    ways = [*_lengths(config, learner, phase), *_ways(config, learner, memory, device)]
+    ways = [
+        *_ways_to_save_activations(config, learner, phase),
+        *_ways_to_save_weights(config, learner, memory, device),
+    ]
     return (
-        f"{_PHASES[phase]} takes up to {gib(needed)}. With {gib(device.reserve)} in reserve that "
-        f"is {gib(excess)} more than the {device.name} has ({gib(device.memory)}). To reduce "
-        f"memory use, {_sentence(ways)}."
+        f"{_PHASES[phase]} takes up to {format_bytes(needed)}. With {format_bytes(device.reserve)} "
+        f"in reserve that is {format_bytes(excess)} more than the {device.name} has "
+        f"({format_bytes(device.memory)}). To reduce memory use, {_join_ways(ways)}."
     )
 
 
-def gib(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return a size in bytes as text, such as ``15 GiB``."""
     if 0 < size < GIB:
         return f"{size / 2**20:.0f} MiB"
@@ -295,7 +300,7 @@ class _Found(NamedTuple):
     device: Device
 
 
-def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
+def _largest_estimate(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
     """Return the memory estimate, learner and device of the arm that needs the most memory."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
@@ -310,7 +315,9 @@ def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -
     return _Found(memory, learner, device)
 
 
-def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
+def _ways_to_save_activations(
+    config: RunConfig, learner: LearnerConfig, phase: str
+) -> Iterator[str]:
     """Yield ways to save memory on activations and caches in the given phase."""
     settings = config.policy.model
     if phase == "sampling" and config.policy.kind == "transformers":
@@ -327,7 +334,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
         yield "set policy.model.gradient_checkpointing"
 
 
-def _ways(
+def _ways_to_save_weights(
     config: RunConfig, learner: LearnerConfig, memory: MemoryEstimate, device: Device
 ) -> Iterator[str]:
     """Yield ways to save memory on weights, gradients, optimiser moments and reference weights."""
@@ -350,6 +357,6 @@ def _vllm_setting(config: RunConfig) -> str:
     return f"policy.vllm.{'gpu_memory_utilization' if share else 'kv_cache_gib'}"
 
 
-def _sentence(ways: Iterable[str]) -> str:
+def _join_ways(ways: Iterable[str]) -> str:
     *first, last = ways
     return f"{', '.join(first)}, or {last}" if first else last

@@ -15,10 +15,10 @@ from coevo_gym.runs.planning.memory import (
     UNKNOWN_CONTEXT,
     checkpoint_bytes,
     computes_in_half,
-    gib,
+    format_bytes,
     memory_by_arm,
     shortfall,
-    updates_of,
+    update_settings_of,
 )
 
 
@@ -80,7 +80,10 @@ def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
         return None
     by_arm = memory_by_arm(config, shape, device)
     memory, learner = max(by_arm, key=lambda arm: max(arm[0].peaks.values()))
-    start, checkpoint = 4 * memory.trained, checkpoint_bytes(memory.trained, updates_of(learner))
+    start, checkpoint = (
+        4 * memory.trained,
+        checkpoint_bytes(memory.trained, update_settings_of(learner)),
+    )
     return ModelPlan(
         device=device,
         parameters=shape.n_parameters,
@@ -91,7 +94,7 @@ def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
         reference=memory.reference,
         activations=memory.activations,
         context=memory.context,
-        cache=memory.cache(device),
+        cache=memory.cache_bytes(device),
         prefixes=memory.prefixes,
         share=memory.share,
         peaks=memory.peaks,
@@ -108,43 +111,52 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
     device = model.device
     note = f" ({device.note})" if device.note else ""
-    yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"
+    yield "device", f"{device.name}, {format_bytes(device.memory)} of memory{note}"
     if not device.is_gpu:
-        yield from _precision(config, device)
-    yield "parameters", f"{count(model.parameters)}, {count(model.trained)} of them trained"
+        yield from _precision_advice(config, device)
+    yield (
+        "parameters",
+        f"{format_count(model.parameters)}, {format_count(model.trained)} of them trained",
+    )
     if ends := end_tokens(config.policy.model.path):
         yield "tokens that end an answer", f"the template's end of turn, {', '.join(ends)}"
-    copied = f", including a {gib(model.sampler)} copy for sampling" * bool(model.sampler)
-    yield "memory for weights", f"{gib(model.weights)}{copied}"
+    copied = f", including a {format_bytes(model.sampler)} copy for sampling" * bool(model.sampler)
+    yield "memory for weights", f"{format_bytes(model.weights)}{copied}"
     reference = "no reference"
     if model.reference:
         precision = "bf16" if computes_in_half(config, device) else "fp32"
-        reference = f"including the {gib(model.reference)} reference in {precision}"
+        reference = f"including the {format_bytes(model.reference)} reference in {precision}"
     elif config.policy.model.lora_rank:
         reference = "no reference, because the adapter can be disabled instead"
-    yield "memory for gradients, optimiser and reference", f"{gib(model.training)}, {reference}"
-    yield "memory for activations", f"at most about {gib(model.activations)}"
+    yield (
+        "memory for gradients, optimiser and reference",
+        f"{format_bytes(model.training)}, {reference}",
+    )
+    yield "memory for activations", f"at most about {format_bytes(model.activations)}"
     tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
     contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
-    past = f"; up to {gib(model.prefixes)} for past conversations" * bool(model.prefixes)
-    yield "left for key-value caches", f"{gib(model.cache)}, enough for {contexts}{past}"
-    peaks = ", ".join(f"{phase} {gib(size)}" for phase, size in model.peaks.items())
-    yield "peak memory by phase", f"{peaks}; {gib(device.reserve)} are reserved"
+    past = f"; up to {format_bytes(model.prefixes)} for past conversations" * bool(model.prefixes)
+    yield "left for key-value caches", f"{format_bytes(model.cache)}, enough for {contexts}{past}"
+    peaks = ", ".join(f"{phase} {format_bytes(size)}" for phase, size in model.peaks.items())
+    yield "peak memory by phase", f"{peaks}; {format_bytes(device.reserve)} are reserved"
     if model.least > device.memory:
         yield "warning: does not fit", model.shortfall
     elif model.shortfall:
         yield "warning: may not fit", model.shortfall
     yield (
         "disk for checkpoints",
-        f"at most {gib(model.disk)}: {gib(model.start)} for the shared start, "
+        f"at most {format_bytes(model.disk)}: {format_bytes(model.start)} for the shared start, "
         f"{len(config.arms)} arms x {config.store.keep_checkpoints} checkpoints "
-        f"of {gib(model.checkpoint)}, and one that is being written",
+        f"of {format_bytes(model.checkpoint)}, and one that is being written",
     )
     if device.is_gpu:
-        yield "host memory for checkpoints", f"{gib(model.host)}, besides envs and libraries"
+        yield (
+            "host memory for checkpoints",
+            f"{format_bytes(model.host)}, besides envs and libraries",
+        )
 
 
-def _precision(config: RunConfig, device: Device) -> Iterator[tuple[str, str]]:
+def _precision_advice(config: RunConfig, device: Device) -> Iterator[tuple[str, str]]:
     """Yield advice on the precision if this machine's CPU computes faster in the other one."""
     half = computes_in_half(config, device)
     if half and not has_bf16():
@@ -153,6 +165,6 @@ def _precision(config: RunConfig, device: Device) -> Iterator[tuple[str, str]]:
         yield "precision", "fp32; with policy.model.dtype=bfloat16, this CPU takes half the time"
 
 
-def count(n: int) -> str:
+def format_count(n: int) -> str:
     """Return a large number in words, such as ``4.02 billion`` or ``135 million``."""
     return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.0f} million"

@@ -16,7 +16,7 @@ from coevo_gym.core.registry import METHODS, load_object
 from coevo_gym.core.setting_sections import flat
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import differences, follows_the_paper
-from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, not_loaded
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, unapproved_code
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import H200, Device
 from coevo_gym.runs.planning.memory import UNKNOWN_CONTEXT
@@ -50,7 +50,7 @@ class RunPlan:
     groups_per_step: int
     group_size: int
     max_env_steps: int
-    initial_tasks: int
+    n_initial_tasks: int
     rounds: int | None
     evaluations: int | None
     evaluation_tasks: int
@@ -83,7 +83,10 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
     played = math.inf if steps is None else steps * per_step * max_steps(config)
     env_steps, episodes = int(min(limit, played)), None if steps is None else steps * per_step
     study_tokens = _study_tokens(config, env_steps)
-    sampled, learned = _sampled_tokens(config, env_steps, episodes), _learned(config, episodes)
+    sampled, learned = (
+        _sampled_tokens(config, env_steps, episodes),
+        _learned_tokens(config, episodes),
+    )
     if sampled is not None:
         sampled += study_tokens
     lm = config.policy.kind in LANGUAGE_MODELS
@@ -92,9 +95,9 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
         groups_per_step=loop.groups_per_step,
         group_size=config.rollout.group_size,
         max_env_steps=env_steps,
-        initial_tasks=max(map(initial_tasks, arms)),
-        rounds=None if steps is None else max(most_rounds(config, arm) for arm in arms),
-        evaluations=None if steps is None else _evaluations(config, steps),
+        initial_tasks=max(map(n_initial_tasks, arms)),
+        rounds=None if steps is None else max(max_rounds(config, arm) for arm in arms),
+        evaluations=None if steps is None else _count_evaluations(config, steps),
         evaluation_tasks=config.evaluation.n_tasks,
         evaluation_samples=config.evaluation.samples,
         max_sampled_tokens=sampled,
@@ -115,7 +118,7 @@ def env_class_of(benchmark: str) -> type[TaskEnv]:
     return cast(type[TaskEnv], load_object(spec.env))
 
 
-def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
+def max_rounds(config: RunConfig, arm: ArmConfig) -> int:
     """Return the maximum number of rounds that an arm can run after its initial tasks are found.
 
     The maximum assumes that signals make every round due. If training is limited by env steps, it
@@ -131,7 +134,7 @@ def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
     return last // max(math.ceil(every / loop.groups_per_step), loop.evolve_every_steps, 1)
 
 
-def most_steps(config: RunConfig) -> int:
+def max_learner_steps(config: RunConfig) -> int:
     """Return the maximum number of learner steps.
 
     If training is limited by env steps, each training episode is assumed to take one step.
@@ -172,7 +175,7 @@ def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
     return by_arm
 
 
-def _departures(config: RunConfig) -> Iterator[tuple[str, str]]:
+def _differences_from_paper(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Yield the settings that differ from those of CoEvolve's paper."""
     arms, benchmark = arm_configs(config).values(), config.benchmark.name
     methods = [arm.method for arm in arms]
@@ -191,20 +194,20 @@ def _departures(config: RunConfig) -> Iterator[tuple[str, str]]:
 UNPLANNED = "the plan assumes the memory of a learner of kind 'pg' with default settings"
 
 
-def unplanned(arms: Iterable[ArmConfig]) -> list[str]:
+def unplanned_learners(arms: Iterable[ArmConfig]) -> list[str]:
     """Return the kinds of learners whose updates cannot be planned from their settings."""
     planned = (UpdateConfig, RestConfig)
     kinds = (arm.learner.kind for arm in arms if not isinstance(arm.learner, planned))
     return [*dict.fromkeys(kinds)]
 
 
-def initial_tasks(arm: ArmConfig) -> int:
+def n_initial_tasks(arm: ArmConfig) -> int:
     """Return the number of initial tasks to find, or 0 if the benchmark's own tasks are used."""
     native = getattr(arm.settings, "native", False)
     return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
 
 
-def _evaluations(config: RunConfig, steps: int) -> int:
+def _count_evaluations(config: RunConfig, steps: int) -> int:
     every, late = config.loop.evaluate_every_steps, config.loop.evaluate_from
     between = range(every, steps, every) if every else ()
     return 2 + sum(step / steps >= late for step in between)
@@ -233,21 +236,21 @@ def _study_tokens(config: RunConfig, env_steps: int) -> int:
     )
 
 
-def _learned(config: RunConfig, episodes: int | None) -> int | None:
+def _learned_tokens(config: RunConfig, episodes: int | None) -> int | None:
     if config.policy.kind == "tiny" or episodes is None:
         return None
     return episodes * (config.policy.model.max_context or UNKNOWN_CONTEXT)
 
 
-def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
+def plan_rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
     yield "arms, in order", ", ".join(config.arms)
-    if origins := not_loaded(config):
+    if origins := unapproved_code(config):
         yield (
             "methods or learners",
             f"those in {', '.join(origins)} are not loaded, and the plan lacks their settings",
         )
-    for kind in unplanned(arm_configs(config).values()):
+    for kind in unplanned_learners(arm_configs(config).values()):
         yield "learner", f"{kind} is user-defined: {UNPLANNED}"
     if planned.initial_tasks:
         yield "initial tasks, from unguided exploration", f"{planned.initial_tasks}"
@@ -285,7 +288,7 @@ def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
             "tokens processed in updates",
             f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
         )
-    yield from _departures(config)
+    yield from _differences_from_paper(config)
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: clipping has no effect", CLIPS_NEVER_ACT
     for warning in config.warnings():

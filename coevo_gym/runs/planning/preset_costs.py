@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from coevo_gym.runs.config import RunConfig, about_preset, load_config, preset_names
+from coevo_gym.runs.config import RunConfig, describe_preset, load_config, preset_names
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.cost import estimates
 from coevo_gym.runs.planning.device import CARDS, GIB, Device, is_for_gpu
-from coevo_gym.runs.planning.memory import gib
-from coevo_gym.runs.planning.model import ModelPlan, count
+from coevo_gym.runs.planning.memory import format_bytes
+from coevo_gym.runs.planning.model import ModelPlan, format_count
 from coevo_gym.runs.planning.plan import plan
 
 _CPU = Device("CPU", 64 * GIB, is_gpu=False)  # a run's needs do not depend on the size
@@ -62,16 +62,20 @@ class PresetCost:
         steps = f"{self.env_steps:,} env steps per arm"
         if not self.model:
             return "; ".join(("CPU, no language model", steps, *asked))
-        needs = f"{gib(self.memory)} of memory, {gib(self.disk)} of disk"
+        needs = f"{format_bytes(self.memory)} of memory, {format_bytes(self.disk)} of disk"
         device = self.device or "more memory than any known GPU has"
-        return "; ".join((f"{device}: {needs}", f"{self.work()} per arm", *asked))
+        return "; ".join((f"{device}: {needs}", f"{self.work_in_words()} per arm", *asked))
 
-    def work(self) -> str:
+    def work_in_words(self) -> str:
         """Return the work of one arm in words: episodes or env steps, and sampled tokens."""
         played = f"{self.env_steps:,} env steps"
         if self.episodes is not None:
             played = f"{self.episodes:,} episodes"
-        return played if self.tokens is None else f"{played}, at most {count(self.tokens)} tokens"
+        return (
+            played
+            if self.tokens is None
+            else f"{played}, at most {format_count(self.tokens)} tokens"
+        )
 
 
 def preset_cost(name: str) -> PresetCost:
@@ -85,11 +89,11 @@ def preset_cost(name: str) -> PresetCost:
     if config.policy.kind in LANGUAGE_MODELS:
         models = {key: plan(config, card).model for key, card in CARDS.items()}
         on_cards = {key: model for key, model in models.items() if model is not None}
-    model = _on_smallest(config, on_cards)
+    model = _plan_on_smallest(config, on_cards)
     planned = plan(config)
     return PresetCost(
         name=name,
-        about=about_preset(name),
+        about=describe_preset(name),
         benchmark=config.benchmark.name,
         arms=tuple(config.arms),
         model=config.policy.model.path if on_cards else "",
@@ -109,7 +113,7 @@ def preset_costs() -> list[PresetCost]:
     return [preset_cost(name) for name in preset_names()]
 
 
-def _on_smallest(config: RunConfig, on_cards: Mapping[str, ModelPlan]) -> ModelPlan | None:
+def _plan_on_smallest(config: RunConfig, on_cards: Mapping[str, ModelPlan]) -> ModelPlan | None:
     """Return the plan for the smallest device that can run a preset, or None if there is none."""
     if on_cards and not is_for_gpu(config.policy):
         return plan(config, _CPU).model

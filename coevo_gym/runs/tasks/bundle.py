@@ -94,7 +94,7 @@ class ExportedTask:
         return row | ({"solution": list(task.solution)} if with_solution else {})
 
 
-def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
+def tasks_of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
     """Return all tasks that a run's rounds found or that users released from review.
 
     Args:
@@ -119,23 +119,23 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
         for task in applied.result.accepted:
             one = exports.get(task.id)
             if one is None:
-                gates = _passed(verdicts.get(task.id))
+                gates = _passed_gates(verdicts.get(task.id))
                 exports[task.id] = ExportedTask(task, applied.round.id, (applied.arm,), gates)
             elif applied.arm not in one.arms:
                 exports[task.id] = replace(one, arms=(*one.arms, applied.arm))
     for name in dict.fromkeys(applied.arm for applied in rounds):
         for task, verdict in reader.joining(name):
-            gates = _passed(verdict or held_verdicts.get(task.id))
+            gates = _passed_gates(verdict or held_verdicts.get(task.id))
             exports.setdefault(task.id, ExportedTask(task, gates=gates))
-    return _training(exports.values())
+    return _require_training_tasks(exports.values())
 
 
-def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
+def tasks_of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
     """Convert a benchmark's own tasks to rows for export."""
-    return _training([ExportedTask(task) for task in tasks])
+    return _require_training_tasks([ExportedTask(task) for task in tasks])
 
 
-def _training(tasks: Iterable[ExportedTask]) -> list[ExportedTask]:
+def _require_training_tasks(tasks: Iterable[ExportedTask]) -> list[ExportedTask]:
     """Return the tasks as a list; raise an error if a task is not a training task."""
     items = list(tasks)
     for one in items:
@@ -143,7 +143,7 @@ def _training(tasks: Iterable[ExportedTask]) -> list[ExportedTask]:
     return items
 
 
-def _passed(verdict: Verdict | None) -> tuple[str, ...]:
+def _passed_gates(verdict: Verdict | None) -> tuple[str, ...]:
     if verdict is None:
         return ()
     lines = [f"{gate}: {remark}" if remark else gate for gate, remark in verdict.checks]
@@ -151,7 +151,7 @@ def _passed(verdict: Verdict | None) -> tuple[str, ...]:
     return (*lines, *released)
 
 
-def need_pyarrow() -> tuple[Any, Any]:
+def import_pyarrow() -> tuple[Any, Any]:
     """Import and return the modules needed to write Parquet.
 
     Raises:
@@ -178,7 +178,7 @@ def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]])
     Raises:
         ImportError: if pyarrow is missing.
     """
-    arrow, parquet = need_pyarrow()
+    arrow, parquet = import_pyarrow()
     fields = []
     for column in columns:
         kind = arrow.int64() if column.number else arrow.string()
@@ -237,7 +237,7 @@ def write_bundle(
     if not tasks:
         raise ConfigError(f"{name} has no tasks to export.")
     if parquet:
-        need_pyarrow()
+        import_pyarrow()
     there = [file for file in (TASKS, TABLE) if (folder / file).exists()]
     if there and not overwrite:
         raise ConfigError(

@@ -37,12 +37,12 @@ def keep_demonstration(
         TaskError: if the file exists and has other content.
         StoreError: if the file cannot be written.
     """
-    refusal = why_not(task, trajectory)
+    refusal = refusal_reason(task, trajectory)
     if refusal and task.split is not Split.TRAIN:
         raise SplitLeakError(refusal)
     if refusal:
         raise ConfigError(refusal)
-    _check(task, benchmark, "keep a demonstration of")
+    _check_trainable(task, benchmark, "keep a demonstration of")
     details = {"kind": DEMONSTRATION, "by": "person", "at": timestamp()}
     provenance = {**task.provenance, **details}
     demonstration = task.model_copy(
@@ -57,7 +57,7 @@ def keep_demonstration(
     return demonstration
 
 
-def why_not(task: Task, trajectory: Trajectory | None) -> str:
+def refusal_reason(task: Task, trajectory: Trajectory | None) -> str:
     """Return the reason that an episode cannot be used as a demonstration, or "" if there is none.
 
     The episode is given as a training record, or as None if there is no such record.
@@ -90,9 +90,9 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
             )
         if not task.solution:
             raise ConfigError(f"{path} contains {task.name}, which has no solution to imitate.")
-        _check(task, benchmark, "imitate")
+        _check_trainable(task, benchmark, "imitate")
     return tasks
 
 
-def _check(task: Task, benchmark: Benchmark, action: str) -> None:
+def _check_trainable(task: Task, benchmark: Benchmark, action: str) -> None:
     require_trainable(task.require_asked(action), action, benchmark)

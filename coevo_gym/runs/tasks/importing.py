@@ -100,7 +100,7 @@ class Importer:
         settings = read_manifest(run)[1].benchmark if run else None
         self._benchmark = settings.name if settings else None
         self._hold_out = settings.hold_out if settings else 0.0
-        self._known = KnownTasks(_known_to(self._reader) if self._reader else ())
+        self._known = KnownTasks(_known_tasks(self._reader) if self._reader else ())
         self._gates: dict[str, tuple[Gate, ...]] = {}
         self._sources: dict[str, Task] = {}
 
@@ -112,12 +112,12 @@ class Importer:
             BenchmarkNotInstalled: if the benchmark of a line is not installed.
         """
         for number, line in task_lines(path):
-            yield self._judge(number, line)
+            yield self._judge_line(number, line)
 
-    def _judge(self, number: int, line: bytes) -> ImportedLine:
+    def _judge_line(self, number: int, line: bytes) -> ImportedLine:
         try:
-            candidate = self._read(line)
-            result = self._through_gates(candidate)
+            candidate = self._parse_line(line)
+            result = self._run_gates(candidate)
         except BenchmarkNotInstalled:
             raise
         except (TaskError, SplitLeakError) as error:
@@ -126,11 +126,11 @@ class Importer:
             return ImportedLine(number, problem=f"not judged because its engine failed: {error}")
         if result.task is None:
             return ImportedLine(number, verdict=result.verdict)
-        task = _imported(result, candidate)
+        task = _add_provenance(result, candidate)
         self._known.add(task)
         return ImportedLine(number, verdict=result.verdict, task=task)
 
-    def _read(self, line: bytes) -> _Candidate:
+    def _parse_line(self, line: bytes) -> _Candidate:
         """Parse a line into a candidate task."""
         try:
             data = json.loads(decoded(line))
@@ -188,10 +188,10 @@ class Importer:
                 'the proposal has no "source" field with the name of the task to start from'
             )
         proposal = Proposal.model_validate({k: v for k, v in data.items() if k != "source"})
-        source = self._source(name)
+        source = self._source_task(name)
         return _Candidate(proposal, source.benchmark, Context(kind=IMPORTED, task=source))
 
-    def _source(self, name: str) -> Task:
+    def _source_task(self, name: str) -> Task:
         """Return the training task that a proposal starts from."""
         if name not in self._sources:
             id = self._reader.task_id(name) if self._reader else None
@@ -204,7 +204,7 @@ class Importer:
         """Return a benchmark that holds out the same scenarios as the run did."""
         return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
 
-    def _through_gates(self, candidate: _Candidate) -> GateResult:
+    def _run_gates(self, candidate: _Candidate) -> GateResult:
         """Run a candidate task through the gates."""
         name = candidate.benchmark
         if name not in self._gates:
@@ -248,7 +248,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
     return len(tasks)
 
 
-def _known_to(reader: RunReader) -> list[Task]:
+def _known_tasks(reader: RunReader) -> list[Task]:
     """Return a run's tasks, including those that are on hold or imported but not yet added."""
     known = [*reader.pooled(), *(draft.task for draft in reader.tasks_on_hold())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
@@ -266,7 +266,7 @@ def _kind_of(data: Any) -> str:
     )
 
 
-def _imported(result: GateResult, candidate: _Candidate) -> Task:
+def _add_provenance(result: GateResult, candidate: _Candidate) -> Task:
     """Return the validated task with its provenance."""
     task, original, context = result.task, candidate.named, candidate.context
     assert task is not None

@@ -111,13 +111,13 @@ def _runs_of(benchmark: str) -> Iterator[tuple[str, RunFolder]]:
             yield name, folder
 
 
-def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
+def search_rows(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
     """Return the rows that contain every word of ``search``, ignoring case."""
     words = search.casefold().split()
-    return [row for row in rows if all(word in _text(row) for word in words)]
+    return [row for row in rows if all(word in _searchable_text(row) for word in words)]
 
 
-def _text(row: Mapping[str, Any]) -> str:
+def _searchable_text(row: Mapping[str, Any]) -> str:
     return "\n".join(str(value) for value in row.values()).casefold()
 
 

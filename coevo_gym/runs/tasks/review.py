@@ -81,7 +81,7 @@ def find_held_tasks(folder: RunFolder) -> list[HeldDraft]:
     return list(drafts.values())
 
 
-def chosen(drafts: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
+def select_drafts(drafts: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     """Return the tasks on hold that have the given ids, without duplicates, in the order given.
 
     An id may be the name of a task, or the start of the id of a task or of its draft.
@@ -92,7 +92,7 @@ def chosen(drafts: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     matches = dict[str, HeldDraft]()
     for name in ids:
         meant = [one for one in drafts if one.task.name == name]
-        meant = meant or [one for one in drafts if _begins(one, name)]
+        meant = meant or [one for one in drafts if _id_begins_with(one, name)]
         if len(meant) != 1:
             what = f"matches {len(meant)} held tasks" if meant else "does not match a held task"
             names = ", ".join(one.task.name for one in meant or drafts) or "none"
@@ -101,7 +101,7 @@ def chosen(drafts: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     return list(matches.values())
 
 
-def decide(
+def store_decisions(
     folder: RunFolder,
     drafts: Sequence[HeldDraft],
     what: Literal["released", "rejected"],
@@ -136,7 +136,7 @@ def timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _begins(one: HeldDraft, name: str) -> bool:
+def _id_begins_with(one: HeldDraft, name: str) -> bool:
     begins = name.rpartition("/evolved/")[2]
     ids = (one.task.id, one.verdict.draft_id)
     return len(begins) >= MIN_ID_LENGTH and any(id.startswith(begins) for id in ids)

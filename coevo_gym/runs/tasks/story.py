@@ -28,13 +28,13 @@ def _look_up(reader: RunReader, name_or_id: str) -> tuple[str | None, list[Verdi
         Its id, or None, and the places of its verdicts, sorted by how informative they are. A task
         that was not made in a round of the run has no verdicts.
     """
-    id = reader.task_id(name_or_id) or _meant(reader, name_or_id)
+    id = reader.task_id(name_or_id) or _find_by_prefix(reader, name_or_id)
     places = reader.verdict_places(id) if id else []
     matches = [place for place in places if id in (place.task_id, place.draft_id)]
     return id, sorted(matches, key=lambda place: (not place.accepted, place.gate != HOLD))
 
 
-def _meant(reader: RunReader, name_or_id: str) -> str | None:
+def _find_by_prefix(reader: RunReader, name_or_id: str) -> str | None:
     # An evolved task without a name is named by the start of its id.
     begins = name_or_id.rpartition("/evolved/")[2]
     if len(begins) < MIN_ID_LENGTH:
@@ -153,7 +153,7 @@ def find_story(folder: RunFolder, name_or_id: str, reader: RunReader | None = No
             f"and `coevo tasks {name} --rejected` lists its rejected drafts."
         )
     if places:
-        return _of_a_round(reader, places)
+        return _story_of_draft(reader, places)
     decision = reader.decisions().get(id)
     task = reader.task(id)
     if decision is not None and decision.verdict is not None:
@@ -167,7 +167,7 @@ def find_story(folder: RunFolder, name_or_id: str, reader: RunReader | None = No
     return task
 
 
-def _of_a_round(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
+def _story_of_draft(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
     """Return the history of a draft that a round judged."""
     first = places[0]
     applied = reader.round(first.arm, first.round_id)

@@ -15,7 +15,7 @@ from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.final import final_scores
-from coevo_gym.runs.evolving.answers import answers_of, warnings
+from coevo_gym.runs.evolving.answers import count_answers, warnings
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
 from coevo_gym.view.collection import Line, ShownRun, report_damage
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
@@ -191,7 +191,7 @@ def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
     """Yield a warning for each type of question (such as judging) with mostly unusable answers."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
-        asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))
+        asked_by.setdefault(row.arm, {}).update(count_answers({row.purpose: row.usage}))
     return warnings(asked_by)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.folders.listing import preset_of, run_on_disk
-from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, tasks_of
+from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, n_tasks
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import Line, RunCollection, ShownRun, report_damage
@@ -263,7 +263,7 @@ def _of_line(arm: str, line: Line) -> TableRow:
         low=line.get("eval.success_rate_low", nan),
         high=line.get("eval.success_rate_high", nan),
         score=line.get("eval.mean_score", nan),
-        n_tasks=tasks_of(line, "eval."),
+        n_tasks=n_tasks(line, "eval."),
         env_steps=line.get("env_steps", 0),
     )
 

@@ -20,7 +20,7 @@ from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.prompts.loader import load_prompt
-from coevo_gym.runs.tasks.demonstrations import keep_demonstration, why_not
+from coevo_gym.runs.tasks.demonstrations import keep_demonstration, refusal_reason
 from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.view.grade import GradeInWords, grade_of
 from coevo_gym.view.model.episodes import page_behind
@@ -208,7 +208,7 @@ class EpisodeManager:
             if game.played is None:
                 raise NotPossible(409, "The episode is not over yet.")
             training = game.played.training
-            if (why := why_not(game.task, training)) or training is None:
+            if (why := refusal_reason(game.task, training)) or training is None:
                 raise NotPossible(409, why)
             with self._counting:
                 keep_demonstration(self.demonstrations, game.task, training, self.source.bench)
@@ -358,7 +358,7 @@ class EpisodeManager:
         past = episode.shown["past"]
         have = have if 0 <= have <= len(past) else 0
         played = game.played
-        why = why_not(game.task, played.training) if played else ""
+        why = refusal_reason(game.task, played.training) if played else ""
         return {
             **episode.shown,
             "id": episode.id,

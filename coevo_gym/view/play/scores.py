@@ -13,8 +13,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.episodes.episode import Finished, Lost
 from coevo_gym.episodes.evaluation import FinishedEpisodes, line_of, seed_of_sample
-from coevo_gym.runs.evals.evaluation import opened, to_json
-from coevo_gym.runs.evals.job import EvalJob, person_job
+from coevo_gym.runs.evals.evaluation import open_eval_folder, to_json
+from coevo_gym.runs.evals.job import EvalJob, make_person_job
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import write_json
 
@@ -97,6 +97,6 @@ def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
         ConfigError: if another evaluation has that name, or the name is invalid.
         StoreError: if the folder is in use, damaged, or not writable.
     """
-    folder, job = EvalFolder.by_name(name), person_job(benchmark, split)
-    with opened(folder, job) as results:
+    folder, job = EvalFolder.by_name(name), make_person_job(benchmark, split)
+    with open_eval_folder(folder, job) as results:
         yield Scores(folder, job, results)

@@ -20,7 +20,7 @@ from coevo_gym.curricula.gates.solve import Solver
 from coevo_gym.curricula.pool.task_pool import TaskPool
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.config import asks_policy, load_config
+from coevo_gym.runs.config import load_config, rounds_use_policy
 from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.fixtures import replay
@@ -115,7 +115,7 @@ def test_who_tries_what_is_easy_is_the_policy_as_it_begins(tmp_path: Path) -> No
     sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
     sets |= {"explorer.easy": 0.5, "explorer.broken": 1.0}
     config = load_config(toy, sets=sets, environ={}).config
-    assert asks_policy(config)
+    assert rounds_use_policy(config)
     coevo_gym.train(toy, sets=sets, folder=tmp_path / "run")
     first, *_ = RunReader(tmp_path / "run" / "run.db").rounds()
     assert [task.provenance["broken"] for task in first.result.accepted] == [False] * 4 + [True] * 4

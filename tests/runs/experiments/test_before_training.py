@@ -13,13 +13,13 @@ import pytest
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import Rate
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.final import stored_as
+from coevo_gym.runs.evals.final import stored_name
 from coevo_gym.runs.experiments import measures
 from coevo_gym.runs.experiments.cells import Chosen
-from coevo_gym.runs.experiments.definition import Experiment, load
-from coevo_gym.runs.experiments.making import collect, finished_of
+from coevo_gym.runs.experiments.definition import Experiment, load_experiment
+from coevo_gym.runs.experiments.making import build_table, finished_records
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
-from coevo_gym.runs.experiments.needs import played
+from coevo_gym.runs.experiments.needs import omit_language_model_rows
 from coevo_gym.runs.experiments.numbers import column, numbers_of
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.store.database import RunStore
@@ -63,22 +63,22 @@ def line(id: str, sample: int, success: bool, score: float = 0.0) -> EvalLine:
 
 
 def test_rows_that_need_a_language_model_are_left_out_and_named(tmp_path: Path) -> None:
-    left, cells, why = played(whole(tmp_path))
+    left, cells, why = omit_language_model_rows(whole(tmp_path))
     assert [row.name for row in left.rows] == ["other", "static"]
     assert [cell.row.name for cell in cells] == ["other", "static"]
     assert why.startswith("Left out: zero, ReAct, Reflexion. They need a language model")
-    words, _, why = played(whole(tmp_path, "policy.kind=transformers"))
+    words, _, why = omit_language_model_rows(whole(tmp_path, "policy.kind=transformers"))
     assert (words.rows, why) == (TABLE.rows, "")
     alone = Experiment.model_validate(
         TABLE.model_dump()
         | {"rows": ({"name": "static", "label": "words", "language_model": True},), "baselines": ()}
     )
     with pytest.raises(ConfigError, match=r"Left out: words.*different --budget"):
-        played(whole(tmp_path, of=alone))
+        omit_language_model_rows(whole(tmp_path, of=alone))
 
 
 def test_each_table_of_baselines_has_its_rows() -> None:
-    table = load("coevolve_table10")
+    table = load_experiment("coevolve_table10")
     assert [row.name for row in table.rows] == [
         "start", "reflexion", "curriculum", "rest", "static", "coevolve",
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
         measure(cells[0].folder, "other", ("types",), {}, ("warm-up", "react"))
         measure(cells[1].folder, "static", ("types",), {})
     assert asked == [("other-1", "warm-up")]
-    records = finished_of(cells)
+    records = finished_records(cells)
     other, static = (records[cell.name] for cell in cells)
     zero = numbers_of(other, "warm-up")
     assert (zero["success"], zero["success_goal_pick"]) == (0.1, len("warm-up") / 100)
@@ -123,7 +123,7 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
     assert "success_goal_pick" not in numbers_of(static, "warm-up")
     assert read_json(cells[0].folder.path / "cell.json")["warm-up"].keys() == {"types", "react"}
 
-    result_table = collect(chosen, cells, records, "So.")
+    result_table = build_table(chosen, cells, records, "So.")
     lines = {one.key: one for one in result_table.lines}
     assert (lines["zero"].mean, lines["react"].mean, lines["other"].mean) == (0.1, 0.4, 0.1)
     assert lines["react"].columns["score"] == 0.6
@@ -141,7 +141,7 @@ def test_success_by_tag(tmp_path: Path) -> None:
         )
         for name, step, solved in (
             ("warm-up", 0, ""), ("arm", 0, "b"), ("arm", 5, "ac"),
-            (stored_as("arm", "test"), 5, "b"),
+            (stored_name("arm", "test"), 5, "b"),
         ):  # fmt: skip
             tries = [Evaluated(id, id in solved, 0.0, "failed", 3) for id in tags]
             store.add_evaluation(name, step, tries)
@@ -167,7 +167,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         asked.append((policy, split, more["samples"], more["final"], tuple(more["sets"])))
         return Job()
 
-    monkeypatch.setattr(measures, "run_job", job)
+    monkeypatch.setattr(measures, "make_run_job", job)
     monkeypatch.setattr(measures, "replace", lambda job, **more: job)
     return asked
 
@@ -224,7 +224,7 @@ def test_a_policy_that_is_told_what_a_coach_tells(
         return SimpleNamespace(lines=lines)
 
     monkeypatch.setattr(measures, "run_trials_in", trials)
-    monkeypatch.setattr(measures, "cues_of", lambda folder, arm: (folder.path, arm))
+    monkeypatch.setattr(measures, "make_cue_function", lambda folder, arm: (folder.path, arm))
     before = ended(RunFolder(tmp_path), "warm-up", "policy.kind=transformers")
     results = MEASURES["told"](before)
     assert (results["success"], results["score"]) == (0.125, 0.5)

@@ -12,8 +12,14 @@ from rich.console import Console
 from coevo_gym.cli import output
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, load_config
-from coevo_gym.runs.experiments.cells import choose, resolve, shared, size_of
-from coevo_gym.runs.experiments.definition import Budget, load, names, read_seeds, usual_budgets
+from coevo_gym.runs.experiments.cells import choose, find_size, resolve_cell, shared_settings
+from coevo_gym.runs.experiments.definition import (
+    Budget,
+    default_budgets,
+    experiment_names,
+    load_experiment,
+    parse_seeds,
+)
 from coevo_gym.runs.experiments.measures import MEASURES
 from coevo_gym.runs.experiments.needs import needs_of
 from coevo_gym.runs.experiments.numbers import COLUMNS
@@ -46,13 +52,13 @@ WANTED = {
 
 
 def test_the_tables_are_there() -> None:
-    assert set(names()) == WANTED
+    assert set(experiment_names()) == WANTED
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", experiment_names())
 def test_all_rows_have_settings_that_hold(name: str) -> None:
     """On each of its benchmarks, at each of its budgets that there is there."""
-    experiment = load(name)
+    experiment = load_experiment(name)
     assert experiment.title
     assert set(experiment.measures) <= set(MEASURES)
     assert set(experiment.columns) <= set(COLUMNS)
@@ -68,25 +74,27 @@ def test_all_rows_have_settings_that_hold(name: str) -> None:
             for row in experiment.rows:
                 if not row.shows:
                     where = {"benchmark": benchmark, "budget": size}
-                    config = resolve(experiment, row, 1, **where, environ={}).config
+                    config = resolve_cell(experiment, row, 1, **where, environ={}).config
                     assert config.arms == (row.name,)
                     assert config.seed == 1
                     assert config.benchmark.name == benchmark
-                    assert row.printed(size)
-                    assert "default" not in row.printed(size)
+                    assert row.label_at(size)
+                    assert "default" not in row.label_at(size)
 
 
 def resolved(
     name: str, row: str, benchmark: str, budget: Any = "paper", seed: int = 1
 ) -> tuple[RunConfig, ArmConfig]:
-    table = load(name)
-    (chosen,) = table.chosen((row,))
-    config = resolve(table, chosen, seed, benchmark=benchmark, budget=budget, environ={}).config
+    table = load_experiment(name)
+    (chosen,) = table.select_rows((row,))
+    config = resolve_cell(
+        table, chosen, seed, benchmark=benchmark, budget=budget, environ={}
+    ).config
     return config, arm_configs(config)[row]
 
 
 def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
-    asked, again = load("rbc_alfworld"), load("rbc_alfworld_few")
+    asked, again = load_experiment("rbc_alfworld"), load_experiment("rbc_alfworld_few")
     assert set(asked.seeds).isdisjoint(again.seeds)
     for row in again.rows:
         one, arm = resolved(again.name, row.name, "alfworld", "small")
@@ -94,36 +102,38 @@ def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
         assert arm.curriculum.initial_size == 30
         assert arm.model_copy(update={"name": its_arm.name}) == its_arm
         # What the arm may set stands in the arm.
-        assert shared(one) | {"curriculum": None} == shared(other) | {"curriculum": None}
+        assert shared_settings(one) | {"curriculum": None} == shared_settings(other) | {
+            "curriculum": None
+        }
 
 
 def test_the_replication_differs_in_its_seeds_alone() -> None:
-    first, again = load("rbc_noisy"), load("rbc_noisy_again")
+    first, again = load_experiment("rbc_noisy"), load_experiment("rbc_noisy_again")
     assert set(first.seeds).isdisjoint(again.seeds)
     theirs = {"name", "title", "about", "seeds", "questions"}
     assert first.model_dump(exclude=theirs) == again.model_dump(exclude=theirs)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", experiment_names())
 def test_tables_of_the_first_kind_can_be_had_in_a_shop(name: str) -> None:
-    experiment = load(name)
+    experiment = load_experiment(name)
     if "tiny" in experiment.sizes and "webshop" in experiment.benchmarks:
         assert experiment.budget_of("tiny", "webshop").preset
 
 
 def test_seeds() -> None:
-    assert read_seeds(None, [4, 5]) == (4, 5)
-    assert read_seeds("1", [4, 5]) == (4,)
-    assert read_seeds("4", [4, 5]) == (4, 5, 6, 7)
-    assert read_seeds("7,", [4, 5]) == (7,)
-    assert read_seeds("401-403, 9", [4, 5]) == (401, 402, 403, 9)
+    assert parse_seeds(None, [4, 5]) == (4, 5)
+    assert parse_seeds("1", [4, 5]) == (4,)
+    assert parse_seeds("4", [4, 5]) == (4, 5, 6, 7)
+    assert parse_seeds("7,", [4, 5]) == (7,)
+    assert parse_seeds("401-403, 9", [4, 5]) == (401, 402, 403, 9)
     for wrong in ("0", "3,3", "1-", "two", "5-4", ""):
         with pytest.raises(ConfigError, match="--seeds"):
-            read_seeds(wrong, [1])
+            parse_seeds(wrong, [1])
 
 
 def test_folders_say_what_is_not_the_tables_first_choice(tmp_path: Path) -> None:
-    table = load("coevolve_table5")
+    table = load_experiment("coevolve_table5")
     assert choose(table, tmp_path).folder.name == "coevolve_table5"
     chosen = choose(table, tmp_path, benchmark="bfcl", budget="paper", name=None)
     assert chosen.folder.name == "coevolve_table5-bfcl-paper"
@@ -131,20 +141,20 @@ def test_folders_say_what_is_not_the_tables_first_choice(tmp_path: Path) -> None
 
 
 def test_a_budget_of_a_table_goes_over_the_usual_one() -> None:
-    usual = usual_budgets()["tiny"]["webshop"]
+    usual = default_budgets()["tiny"]["webshop"]
     more = Budget(set={"loop.max_env_steps": 1})
-    assert more.over(usual).preset == usual.preset
-    assert more.over(usual).set == {**usual.set, "loop.max_env_steps": 1}
+    assert more.apply_to(usual).preset == usual.preset
+    assert more.apply_to(usual).set == {**usual.set, "loop.max_env_steps": 1}
     anew = Budget(preset="alfworld")
-    assert anew.over(usual) == anew
+    assert anew.apply_to(usual) == anew
 
 
 def test_a_label_says_what_its_row_sets() -> None:
-    row = next(row for row in load("coevolve_table4").rows if row.name == "n100")
-    assert row.printed("paper") == "N = 100"
-    assert row.printed("tiny") == "N = 24"
-    assert row.published("appworld", "reported") == {"reported": 35.12}
-    assert row.published("webshop", "reported") == {}
+    row = next(row for row in load_experiment("coevolve_table4").rows if row.name == "n100")
+    assert row.label_at("paper") == "N = 100"
+    assert row.label_at("tiny") == "N = 24"
+    assert row.paper_results("appworld", "reported") == {"reported": 35.12}
+    assert row.paper_results("webshop", "reported") == {}
 
 
 WRONG = [
@@ -167,47 +177,48 @@ def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None
     head = 'title = "x"\nbenchmarks = ["toy"]\n' if not text.startswith("title") else ""
     path.write_text(f'{head}{text}\n[[rows]]\nname = "static"\n')
     with pytest.raises(ConfigError, match=r"mine\.toml") as error:
-        load(str(path))
+        load_experiment(str(path))
     assert message in str(error.value)
 
 
 def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Select one that does"):
-        load(str(TABLE)).chosen(("start",))
+        load_experiment(str(TABLE)).select_rows(("start",))
     with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
-        load(str(TABLE)).chosen(("statik",))
+        load_experiment(str(TABLE)).select_rows(("statik",))
 
 
 def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(TABLE.read_text().replace('"curriculum.growth.drafts" = 6', '"loop.x" = 6'))
-    table = load(str(path))
+    table = load_experiment(str(path))
     with pytest.raises(ConfigError, match=r"mine, row blind: .*loop\.x"):
-        resolve(table, table.rows[2], 1, benchmark="toy", budget="tiny", environ={})
+        resolve_cell(table, table.rows[2], 1, benchmark="toy", budget="tiny", environ={})
 
 
 def test_budgets_that_there_are_not() -> None:
-    table = load(str(TABLE))
+    table = load_experiment(str(TABLE))
     with pytest.raises(ConfigError, match="has no budget 'small' for toy"):
         table.budget_of("small", "toy")
     with pytest.raises(ConfigError, match=r"no budget 'tiney'\. Did you mean 'tiny'"):
-        size_of(table, "tiney")
+        find_size(table, "tiney")
     with pytest.raises(ConfigError, match="coevolve_table1 has no budget 'tiny'"):
-        size_of(load("coevolve_table1"), "tiny")
+        find_size(load_experiment("coevolve_table1"), "tiny")
 
 
 def test_what_is_missing_is_told() -> None:
-    table = load("rbc_alfworld")
+    table = load_experiment("rbc_alfworld")
     wanted = {need.what: need.missing for need in needs_of(table, "alfworld", "tiny")}
     assert wanted["the official data of alfworld"] == "built-in scenes are in use"
-    models = {need.what for need in needs_of(load("coevolve_table1"), "bfcl", "paper")}
+    models = {need.what for need in needs_of(load_experiment("coevolve_table1"), "bfcl", "paper")}
     small, large = "Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-30B-A3B-Instruct-2507"
     assert {"bfcl", small, large, "vLLM", "a GPU", "an endpoint with qwen3-max"} <= models
-    asked = {need.what for need in needs_of(load("coevolve_table12"), "webshop", "small")}
+    asked = {
+        need.what for need in needs_of(load_experiment("coevolve_table12"), "webshop", "small")
+    }
     assert {"an endpoint with qwen-plus", "an endpoint with qwen3-max"} <= asked
-    assert [need.what for need in needs_of(load("coevolve_table6"), "webshop", "tiny")] == [
-        "webshop", "alfworld",
-    ]  # fmt: skip
+    needs = needs_of(load_experiment("coevolve_table6"), "webshop", "tiny")
+    assert [need.what for need in needs] == ["webshop", "alfworld"]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -218,16 +229,18 @@ def test_the_list_is_readable_in_a_terminal(
     monkeypatch.setattr(output, "console", Console(width=columns))
     lines = coevo("experiment", "--list").splitlines()
     assert max(map(len, lines)) <= columns
-    assert [line for line in lines if not line.startswith(" ")] == list(names())
+    assert [line for line in lines if not line.startswith(" ")] == list(experiment_names())
     whole = set(" ".join(lines).replace(",", " ").split())
-    for table in map(load, names()):
+    for table in map(load_experiment, experiment_names()):
         assert {*(row.name for row in table.rows), *table.benchmarks} <= whole
 
 
 def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
     printed = coevo("experiment", "--list")
     assert "  needs       webshop, alfworld\n" in printed
-    assert names().index("coevolve_table2") < names().index("coevolve_table10")
+    assert experiment_names().index("coevolve_table2") < experiment_names().index(
+        "coevolve_table10"
+    )
     assert "There is no experiment 'control'. Did you mean 'controls'" in coevo(
         "experiment", "control", code=2
     )
@@ -280,7 +293,7 @@ def test_a_budget_sets_settings_of_the_method(row: str, benchmark: str, window: 
     assert arm.settings.depth_window == window  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("benchmark", load("agentevolver_fig12b").benchmarks)
+@pytest.mark.parametrize("benchmark", load_experiment("agentevolver_fig12b").benchmarks)
 def test_one_model_judges_with_and_without_a_solution(benchmark: str) -> None:
     table, rows = "agentevolver_fig12b", ("judge", "judge_plain")
     judge, plain = (resolved(table, row, benchmark)[1] for row in rows)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.final import stored_as
+from coevo_gym.runs.evals.final import stored_name
 from coevo_gym.runs.experiments import measures
-from coevo_gym.runs.experiments.definition import load
+from coevo_gym.runs.experiments.definition import load_experiment
 from coevo_gym.runs.experiments.making import _average
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended
 from coevo_gym.runs.experiments.numbers import numbers_of
@@ -55,7 +55,7 @@ def test_scores_are_numbers_and_the_first_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_average_is_over_all_numbers_of_all_benchmarks(tmp_path: Path) -> None:
-    experiment = load("coevolve_table1")
+    experiment = load_experiment("coevolve_table1")
     row = next(row for row in experiment.rows if row.name == "qwen3_4b_coevolve")
     zero = next(row for row in experiment.rows if row.name == "qwen3_4b_zero")
     beside = {"bfcl": tmp_path / "here", "appworld": tmp_path / "there"}
@@ -89,7 +89,7 @@ def test_who_solves_what_is_of_final_tasks(tmp_path: Path) -> None:
     append_line(folder.metrics, {"event": "eval", "arm": "arm", "step": 3, "solved": "00"})
     with closing(RunStore(folder.database)) as store:
         outcomes = [Evaluated(id, id in "ac", 0.0, "failed", 3) for id in "cab"]
-        store.add_evaluation(stored_as("arm", "test"), 3, outcomes)
+        store.add_evaluation(stored_name("arm", "test"), 3, outcomes)
     assert MEASURES["solved"](ended(folder)) == "00"
     assert MEASURES["solved"](ended(folder, "evaluation.final=test")) == "110"
 
@@ -109,7 +109,7 @@ def test_another_benchmark_is_tried_on_final_tasks(
     class Found:
         success_rate = 0.25
 
-    monkeypatch.setattr(measures, "run_job", job)
+    monkeypatch.setattr(measures, "make_run_job", job)
     monkeypatch.setattr(measures, "evaluate_job", lambda *_: Found())
     one = ended(RunFolder(tmp_path), *sets, others={"webshop": "bfcl/base"})
     assert MEASURES["transfer"](one) == {"benchmark": "bfcl", "before": 0.25, "success": 0.25}

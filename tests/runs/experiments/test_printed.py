@@ -15,11 +15,11 @@ import pytest
 
 from coevo_gym.core.spaces import visible
 from coevo_gym.runs.experiments.cells import Cell, Chosen
-from coevo_gym.runs.experiments.definition import Experiment, Row, load, names
-from coevo_gym.runs.experiments.making import printed_beside
+from coevo_gym.runs.experiments.definition import Experiment, Row, experiment_names, load_experiment
+from coevo_gym.runs.experiments.making import comparable_paper_results
 from coevo_gym.runs.experiments.numbers import COLUMNS
 from coevo_gym.runs.experiments.results import lines_of, table_of
-from coevo_gym.runs.experiments.writing import as_csv, grid, markdown, more_grids
+from coevo_gym.runs.experiments.writing import as_csv, as_markdown, grid, more_grids
 from coevo_gym.runs.planning.plan import plan
 
 # What CoEvolve (arXiv 2604.15840) prints, by the file that holds it. Means over benchmarks are
@@ -85,7 +85,7 @@ BESIDE = {
 
 
 def paper(table: str) -> Experiment:
-    return load(f"coevolve_{table}")
+    return load_experiment(f"coevolve_{table}")
 
 
 def row_of(experiment: Experiment, name: str) -> Row:
@@ -101,12 +101,12 @@ def printed_numbers(
 ) -> tuple[Mapping[str, Mapping[str, float]], str]:
     where = {"benchmark": benchmark, "budget": budget}
     chosen = whole(experiment, **where, sets=sets)
-    rows, notes = printed_beside(chosen, chosen.cells())
+    rows, notes = comparable_paper_results(chosen, chosen.cells())
     return rows, " ".join(notes)
 
 
 def of_paper() -> list[str]:
-    return [name for name in names() if name.startswith("coevolve_")]
+    return [name for name in experiment_names() if name.startswith("coevolve_")]
 
 
 def test_each_table_of_the_paper_has_its_numbers_read_here() -> None:
@@ -129,12 +129,12 @@ def test_all_numbers_that_are_printed_stand_in_the_tables(table: str) -> None:
 def test_numbers_stand_beside_their_rows(place: tuple[str, ...], number: float) -> None:
     table, row, benchmark, name = place
     experiment = paper(table)
-    assert row_of(experiment, row).published(benchmark, experiment.metric)[name] == number
+    assert row_of(experiment, row).paper_results(benchmark, experiment.metric)[name] == number
 
 
 @pytest.mark.parametrize("name", of_paper())
 def test_no_number_is_shown_at_other_budgets(name: str) -> None:
-    experiment = load(name)
+    experiment = load_experiment(name)
     for benchmark in experiment.benchmarks:
         if "tiny" in experiment.sizes:
             assert printed_numbers(experiment, benchmark, budget="tiny") == ({}, "")
@@ -201,11 +201,11 @@ def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
     assert ["Qwen3-4B, CoEvolve", "average", "27.30"] in more
     first = next(line for line in as_csv(table).splitlines() if line.startswith("qwen3_4b_coev"))
     assert first.split(",")[-5:] == ["35.71", "14.28", "27.3", "17.03", "6.47"]
-    assert '<span style="color:gray">14.28</span>' in markdown(table)
+    assert '<span style="color:gray">14.28</span>' in as_markdown(table)
 
 
 def test_seal_is_run_with_its_own_preset() -> None:
-    for cell in whole(load("seal_table3"), benchmark="bfcl", budget="paper").cells():
+    for cell in whole(load_experiment("seal_table3"), benchmark="bfcl", budget="paper").cells():
         config = cell.config
         assert (config.policy.chat.temperature, config.benchmark.max_steps) == (1.0, 20)
         assert (config.learner.clip_low, config.learner.clip_high) == (0.2, 0.2)
@@ -215,7 +215,7 @@ def test_seal_is_run_with_its_own_preset() -> None:
 
 
 def seal_cells() -> list[Cell]:
-    return whole(load("seal_table1"), benchmark="bfcl", budget="paper").cells()
+    return whole(load_experiment("seal_table1"), benchmark="bfcl", budget="paper").cells()
 
 
 def test_seal_on_three_backbones_fits_its_card() -> None:
@@ -233,8 +233,11 @@ def test_seal_on_three_backbones_fits_its_card() -> None:
 def test_columns_of_final_tasks_have_titles() -> None:
     finals = {
         name
-        for table in names()
-        for name in (*load(table).columns, *sum(load(table).average.values(), ()))
+        for table in experiment_names()
+        for name in (
+            *load_experiment(table).columns,
+            *sum(load_experiment(table).average.values(), ()),
+        )
         if re.match("final_|average|reported", name)
     }
     assert finals <= COLUMNS.keys()
@@ -267,7 +270,7 @@ ROLE_AGENT = {
 def test_all_numbers_of_role_agent_stand_in_its_tables(table: str) -> None:
     there = [
         number
-        for row in load(f"role_agent_{table}").rows
+        for row in load_experiment(f"role_agent_{table}").rows
         for numbers in row.paper.values()
         for number in (numbers.values() if isinstance(numbers, Mapping) else (numbers,))
     ]
@@ -276,7 +279,7 @@ def test_all_numbers_of_role_agent_stand_in_its_tables(table: str) -> None:
 
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
 def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
-    experiment = load("role_agent_table1")
+    experiment = load_experiment("role_agent_table1")
     rows, notes = printed_numbers(experiment, benchmark)
     assert notes == ""
     assert rows.keys() == {row.name for row in experiment.rows}
@@ -284,11 +287,11 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
     if benchmark == "alfworld":
         assert rows["gigpo"]["success_goal_two"] == 76.4
     assert printed_numbers(experiment, benchmark, budget="tiny")[0] == {}
-    rows, notes = printed_numbers(load("role_agent_table7"), benchmark)
+    rows, notes = printed_numbers(load_experiment("role_agent_table7"), benchmark)
     assert rows.keys() == {"grpo", "gigpo", "role_agent"}
     assert "learner.lr: 1e-05, the paper's 1e-06" in notes
     for name in ("role_agent_table3", "role_agent_table4"):
-        parts = load(name)
+        parts = load_experiment(name)
         assert printed_numbers(parts, benchmark)[0].keys() == {row.name for row in parts.rows}
         assert printed_numbers(parts, benchmark, budget="tiny")[0] == {}
         changed, notes = printed_numbers(parts, benchmark, "learner.states=exact")
@@ -301,7 +304,7 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
 @pytest.mark.parametrize("table", ["table1", "table1_7b", "table3", "table4"])
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
 def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
-    chosen = whole(load(f"role_agent_{table}"), benchmark=benchmark, budget="paper")
+    chosen = whole(load_experiment(f"role_agent_{table}"), benchmark=benchmark, budget="paper")
     for cell in chosen.cells():
         run_plan = plan(cell.config)
         assert run_plan.model is not None
@@ -319,6 +322,6 @@ def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
     rows = list(csv.reader(io.StringIO(as_csv(odd))))
     assert rows[1][1] == "'=1+2[ESC][2J[202E]|\nend"
     assert not any(cell.startswith(("=", "@", "\t")) for row in rows for cell in row)
-    text = markdown(odd)
+    text = as_markdown(odd)
     assert "=1+2[ESC][2J[202E]/ end" in text
     assert visible(text) == text

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.runs.experiments.cells import choose
-from coevo_gym.runs.experiments.definition import load
-from coevo_gym.runs.experiments.making import export
+from coevo_gym.runs.experiments.definition import load_experiment
+from coevo_gym.runs.experiments.making import export_cells
 from coevo_gym.runs.experiments.records import read_records
 from tests.runs.experiments.conftest import Coevo
 
@@ -26,7 +26,7 @@ def test_each_file_of_cells_has_its_table() -> None:
 def test_a_table_follows_from_its_cells(name: str, tmp_path: Path) -> None:
     copy = tmp_path / f"{name}.jsonl"
     copy.write_bytes((RESULTS / copy.name).read_bytes())
-    export(choose(load(name), tmp_path / "runs"), copy)
+    export_cells(choose(load_experiment(name), tmp_path / "runs"), copy)
     for ending in (".jsonl", ".md"):
         published = (RESULTS / name).with_suffix(ending)
         assert copy.with_suffix(ending).read_text() == published.read_text()

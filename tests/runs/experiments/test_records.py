@@ -10,8 +10,8 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.experiments.cells import Chosen, choose
-from coevo_gym.runs.experiments.definition import load
-from coevo_gym.runs.experiments.making import export, finished
+from coevo_gym.runs.experiments.definition import load_experiment
+from coevo_gym.runs.experiments.making import export_cells, finished_table
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import (
     CellRecord,
@@ -32,7 +32,7 @@ MEASURES = {
 
 
 def chosen_in(runs: Path, **choices: Any) -> Chosen:
-    return choose(load(str(TABLE)), runs, **choices)
+    return choose(load_experiment(str(TABLE)), runs, **choices)
 
 
 def end(chosen: Chosen, *names: str, success: float = 0.5, **measures: Any) -> None:
@@ -57,7 +57,7 @@ def end(chosen: Chosen, *names: str, success: float = 0.5, **measures: Any) -> N
 def test_a_folder_and_a_file_give_the_same_cells(tmp_path: Path) -> None:
     here, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(here, "static-1", "blind-1", "blind-2")
-    table = export(here, file)
+    table = export_cells(here, file)
     there = chosen_in(tmp_path / "elsewhere", records=file)
     pairs = list(zip(here.cells(), there.cells(), strict=True))
     assert [b.state for _, b in pairs] == ["finished", "finished", "new", "finished"]
@@ -65,7 +65,7 @@ def test_a_folder_and_a_file_give_the_same_cells(tmp_path: Path) -> None:
         assert a.state == b.state
         if b.kept is not None:
             assert a.record() == b.record() == b.kept
-    assert finished(there) == finished(here) == table
+    assert finished_table(there) == finished_table(here) == table
     assert "3 of 4 cells are finished." in table.notes
     assert not there.folder.exists()
 
@@ -73,7 +73,7 @@ def test_a_folder_and_a_file_give_the_same_cells(tmp_path: Path) -> None:
 def test_a_line_holds_settings_versions_and_numbers(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1", success=1 / 3)
-    export(chosen, file)
+    export_cells(chosen, file)
     (line,) = file.read_text().splitlines()
     value = json.loads(line)
     folder = tmp_path / "toy_table" / "static-1"
@@ -101,10 +101,10 @@ def test_cells_are_added_to_a_file_and_replaced_in_it(tmp_path: Path) -> None:
     file = tmp_path / "cells.jsonl"
     first = chosen_in(tmp_path / "first")
     end(first, "static-1", "blind-1", success=0.25)
-    export(first, file)
+    export_cells(first, file)
     more = chosen_in(tmp_path / "more")
     end(more, "static-2", "blind-1", success=0.75)
-    table = export(more, file)
+    table = export_cells(more, file)
     values = {line.key: dict(line.values) for line in table.lines}
     assert values["static"] == {1: 0.25, 2: 0.75}
     assert values["blind"] == {1: 0.75}
@@ -115,8 +115,8 @@ def test_cells_are_added_to_a_file_and_replaced_in_it(tmp_path: Path) -> None:
 def test_a_file_has_the_rows_that_its_runs_show(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path, rows=("blind",)), tmp_path / "cells.jsonl"
     end(chosen, "blind-1")
-    assert [line.key for line in finished(chosen).lines] == ["blind"]
-    assert [line.key for line in export(chosen, file).lines] == ["start", "blind"]
+    assert [line.key for line in finished_table(chosen).lines] == ["blind"]
+    assert [line.key for line in export_cells(chosen, file).lines] == ["start", "blind"]
 
 
 def test_rows_that_were_not_measured_are_left_out_of_a_file(tmp_path: Path) -> None:
@@ -125,45 +125,48 @@ def test_rows_that_were_not_measured_are_left_out_of_a_file(tmp_path: Path) -> N
     mine.write_text(f'{text}\n[[rows]]\nname = "aloud"\nshows = "react"\nof = "blind"\n')
     before: list[dict[str, Any]] = [{}, {"warm-up": {"types": {"goal:a": 0.5}}}]
     for number, more in enumerate(before):
-        chosen, file = choose(load(str(mine)), tmp_path / str(number)), tmp_path / f"{number}.jsonl"
+        chosen, file = (
+            choose(load_experiment(str(mine)), tmp_path / str(number)),
+            tmp_path / f"{number}.jsonl",
+        )
         end(chosen, "static-1", types={"goal:a": 0.25}, **more)
-        keys = [line.key for line in export(chosen, file).lines]
+        keys = [line.key for line in export_cells(chosen, file).lines]
         assert keys == (["start", "static"] if more else ["static"])
 
 
 def test_only_chosen_cells_are_exported(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path, rows=("static",)), tmp_path / "cells.jsonl"
     end(chosen_in(tmp_path), "static-1", "blind-1")
-    export(chosen, file)
+    export_cells(chosen, file)
     assert list(read_records(file)) == ["static-1"]
 
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     with pytest.raises(ConfigError, match="has no finished runs for"):
-        export(chosen, file)
+        export_cells(chosen, file)
     end(chosen, "static-1")
     with pytest.raises(ConfigError, match=r"end in \.jsonl, got .*README\.md"):
-        export(chosen, tmp_path / "README.md")
+        export_cells(chosen, tmp_path / "README.md")
     (tmp_path / "toy_table" / "static-1" / "cell.json").unlink()
     with pytest.raises(ConfigError, match=r"static-1 .*has no values for seconds, solved, div"):
-        export(chosen, file)
+        export_cells(chosen, file)
     assert not file.exists()
 
 
 def test_a_file_of_another_table_is_not_written_over(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1")
-    export(chosen, file)
+    export_cells(chosen, file)
     text = file.read_text()
     file.write_text(text.replace('"cell":"static-1"', '"cell":"other-1"'))
     with pytest.raises(ConfigError, match="rows that are not in toy_table: other"):
-        export(chosen, file)
+        export_cells(chosen, file)
     longer = chosen_in(tmp_path / "longer", sets=["loop.max_steps=5"], rows=("blind",))
     end(longer, "blind-1")
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"line 1 of .* different settings: loop\.max_steps is 4"):
-        export(longer, file)
+        export_cells(longer, file)
     assert file.read_text() == text
 
 
@@ -179,7 +182,7 @@ def test_a_file_of_another_table_is_not_written_over(tmp_path: Path) -> None:
 def test_a_damaged_line_is_an_error(damage: Any, tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1")
-    export(chosen, file)
+    export_cells(chosen, file)
     file.write_text(damage(file.read_text()))
     with pytest.raises(StoreError, match=r"Line 1 of .*cells\.jsonl is not a cell record"):
         read_records(file)
@@ -188,7 +191,7 @@ def test_a_damaged_line_is_an_error(damage: Any, tmp_path: Path) -> None:
 def test_a_cell_may_be_in_a_file_once(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1")
-    export(chosen, file)
+    export_cells(chosen, file)
     file.write_text(2 * file.read_text())
     with pytest.raises(StoreError, match=r"the cell static-1 twice\. Delete line 2 of"):
         read_records(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coevo_gym.envs.alfworld.tasks import GOALS
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.experiments.definition import load
+from coevo_gym.runs.experiments.definition import load_experiment
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended
 from coevo_gym.runs.experiments.numbers import COLUMNS, numbers_of
 from coevo_gym.store.database import RunStore
@@ -36,7 +36,7 @@ def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
 def test_it_is_printed_by_subset() -> None:
     numbers = numbers_of(recorded("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
     assert (numbers["success_base"], numbers["success_miss_func"]) == (0.5, 1.0)
-    table = load("seal_table3")
+    table = load_experiment("seal_table3")
     assert len(table.rows) == 5
     assert [name for name in table.columns if name.startswith("success_")] == [*table.columns]
     assert {"success_base", "success_miss_func"} <= COLUMNS.keys()
@@ -60,5 +60,5 @@ def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
 
 def test_the_kinds_are_those_of_alfworld() -> None:
     assert {f"success_goal_{kind}" for kind in GOALS.values()} == {
-        name for name in load("role_agent_table1").columns if name != "score"
+        name for name in load_experiment("role_agent_table1").columns if name != "score"
     }

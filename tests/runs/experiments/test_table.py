@@ -19,7 +19,7 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.experiments import measures, writing
-from coevo_gym.runs.experiments.definition import load
+from coevo_gym.runs.experiments.definition import load_experiment
 from coevo_gym.runs.experiments.measures import measure
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record
@@ -436,7 +436,7 @@ def test_a_cell_that_is_no_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> No
 def test_two_seeds_are_too_few_for_an_interval() -> None:
     ours, theirs = {1: 0.5, 2: 0.9, 3: 0.7}, {1: 0.4, 2: 0.2, 3: 0.4}
     printed = {
-        n: writing.compared(
+        n: writing.format_comparison(
             compare("b", {seed: ours[seed] for seed in range(1, n + 1)}, theirs), points=True
         )[1]
         for n in (1, 2, 3)
@@ -477,7 +477,7 @@ def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
 
 
 def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() -> None:
-    experiment = load("agentevolver_table6")
+    experiment = load_experiment("agentevolver_table6")
     grpo, outcome, labels, both = experiment.rows
 
     def cell(*rates: float) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def build(draft: Draft) -> Task:
             last = (thing, action.partition(" ")[2])
     if not room.over or not last[0]:
         raise BuildError("the actions must put something into a box and end with done")
-    if Room(world).lies_in(*last):
+    if Room(world).is_in(*last):
         raise BuildError(f"the {last[0]} is in the {last[1]} box from the start")
     verifier = NewbenchVerifier(thing=last[0], box=last[1])
     return built_task(draft, split_of(draft.scenario), verifier)
@@ -71,14 +71,14 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     room = Room(world)
     scores, states = [grade(room, wanted).score], [digest(room.state())]
     errors, observations, effects = list[str](), list[str](), list[Effect]()
-    choices = [frozenset(room.possible())]
+    choices = [frozenset(room.possible_actions())]
     for action in actions:
         answer = room.act(action)
         errors.append(answer.error)
         observations.append(answer.text)
         scores.append(grade(room, wanted).score)
         states.append(digest(room.state()))
-        choices.append(frozenset(room.possible()))
+        choices.append(frozenset(room.possible_actions()))
         changed = Effect.CHANGED if states[-1] != states[-2] else Effect.NOTHING
         effects.append(Effect.CLOSED if room.over else changed)
         if room.over or (to_error and answer.error):

@@ -42,7 +42,7 @@ class Room:
             case ["open", box] if box in self.contents and box not in self.opened:
                 self.opened.add(box)
                 return Answer(f"In the {box} box: {self._list_items(box)}.", call="open")
-            case ["take", thing] if not self.held and (box := self._box_with(thing)):
+            case ["take", thing] if not self.held and (box := self._open_box_with(thing)):
                 self.contents[box].remove(thing)
                 self.held = thing
                 return Answer(f"You hold the {thing}.", call="take")
@@ -55,7 +55,7 @@ class Room:
                 return Answer("You are done.", call="done")
         return Answer(f"That cannot be done now: {action[:60]!r}.", error="impossible")
 
-    def possible(self) -> tuple[str, ...]:
+    def possible_actions(self) -> tuple[str, ...]:
         """Return the actions that would have an effect now."""
         closed = [f"open {box}" for box in self.contents if box not in self.opened]
         opened = [box for box in self.contents if box in self.opened]
@@ -68,11 +68,11 @@ class Room:
         """Return everything that an action can change, as JSON."""
         return [self.contents, sorted(self.opened), self.held, self.over]
 
-    def lies_in(self, thing: str, box: str) -> bool:
+    def is_in(self, thing: str, box: str) -> bool:
         """Return True if a thing is in a box."""
         return thing in self.contents.get(box, ())
 
-    def _box_with(self, thing: str) -> str:
+    def _open_box_with(self, thing: str) -> str:
         """Return the open box that contains a thing, or ""."""
         return next((box for box in self.opened if thing in self.contents[box]), "")
 

@@ -59,14 +59,14 @@ class NewbenchEnv(TaskEnv):
             done=self._room.over,
             valid=not answer.error,
             error_kind=answer.error,
-            admissible=self._room.possible(),
+            admissible=self._room.possible_actions(),
             calls=(answer.call,) if answer.call else (),
         )
 
 
 def grade(room: Room, verifier: NewbenchVerifier) -> Grade:
     """Grade a room's final state."""
-    right = room.lies_in(verifier.thing, verifier.box)
+    right = room.is_in(verifier.thing, verifier.box)
     return Grade(1.0 if right and room.over else 0.5 if right else 0.0, right and room.over)
 
 

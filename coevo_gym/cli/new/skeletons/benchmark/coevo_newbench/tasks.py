@@ -51,7 +51,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     """
     if subset is not None:
         raise TaskError(f"newbench has no subset {subset!r}.")
-    return _native(split)
+    return _native_tasks(split)
 
 
 def instruction_of(thing: str, box: str) -> str:
@@ -60,9 +60,9 @@ def instruction_of(thing: str, box: str) -> str:
 
 
 @lru_cache(maxsize=3)
-def _native(split: Split) -> tuple[Task, ...]:
+def _native_tasks(split: Split) -> tuple[Task, ...]:
     return tuple(
-        _task(room, world, number)
+        _make_task(room, world, number)
         for room, world in _rooms().items()
         if split_of(room) is split
         for number in range(TASKS_A_ROOM)
@@ -72,10 +72,10 @@ def _native(split: Split) -> tuple[Task, ...]:
 @lru_cache(maxsize=1)
 def _rooms() -> dict[str, NewbenchWorld]:
     """Create all rooms from their numbers, identical in every process."""
-    return {f"room-{number}": _room(number) for number in range(N_ROOMS)}
+    return {f"room-{number}": _make_room(number) for number in range(N_ROOMS)}
 
 
-def _room(number: int) -> NewbenchWorld:
+def _make_room(number: int) -> NewbenchWorld:
     rng = np.random.default_rng(number)
     boxes = [BOXES[i] for i in rng.permutation(len(BOXES))[:4]]
     things = [THINGS[i] for i in rng.permutation(len(THINGS))[:6]]
@@ -83,7 +83,7 @@ def _room(number: int) -> NewbenchWorld:
     return NewbenchWorld(boxes=tuple(boxes), contents=contents)
 
 
-def _task(room: str, world: NewbenchWorld, number: int) -> Task:
+def _make_task(room: str, world: NewbenchWorld, number: int) -> Task:
     start, goal = world.boxes[number], world.boxes[number + 1]
     thing = world.contents[number][0]
     return Task(

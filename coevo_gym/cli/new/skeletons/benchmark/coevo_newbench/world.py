@@ -19,7 +19,7 @@ class NewbenchWorld(World):
     contents: tuple[tuple[str, ...], ...]
 
     @model_validator(mode="after")
-    def _fits(self) -> NewbenchWorld:
+    def _check_lengths(self) -> NewbenchWorld:
         if len(self.boxes) != len(self.contents):
             raise ValueError(f"got {len(self.boxes)} boxes, but {len(self.contents)} contents")
         return self
