@@ -50,7 +50,7 @@ class RunPlan:
     groups_per_step: int
     group_size: int
     max_env_steps: int
-    n_initial_tasks: int
+    initial_tasks: int
     rounds: int | None
     evaluations: int | None
     evaluation_tasks: int
