@@ -24,7 +24,7 @@ from statistics import mean
 
 from rich.console import Console
 
-from coevo_gym.core.stats import paired, sign_flip
+from coevo_gym.core.stats import paired, sign_flip_test
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.envs.held_out import benchmark_of
@@ -154,7 +154,7 @@ def _compared(ours: Rates, others: Rates) -> str:
     if len(ours) < 2:
         return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, one seed"
     difference = paired(ours_found, others_found)
-    p = sign_flip([one - other for one, other in zip(ours_found, others_found, strict=True)])
+    p = sign_flip_test([one - other for one, other in zip(ours_found, others_found, strict=True)])
     low, high = 100 * difference.low, 100 * difference.high
     return (
         f"{100 * difference.mean:+.1f} points [{low:+.1f}, {high:+.1f}], "

@@ -33,7 +33,7 @@ from coevo_gym.envs.alfworld.goals import CHANGES, TWO, RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 from coevo_gym.testing import make_env
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -335,7 +335,10 @@ class Row(NamedTuple):
 
 def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
     """Break tasks with one mode, in an order drawn with the seed, until enough have failed."""
-    way, diagnose = WAYS[env.benchmark][mode], diagnosable(get_benchmark(env.benchmark)).diagnose
+    way, diagnose = (
+        WAYS[env.benchmark][mode],
+        require_diagnosable(get_benchmark(env.benchmark)).diagnose,
+    )
     diagnoses: list[tuple[str, ...]] = []
     for task in random.Random(f"{seed} {mode}").sample(tasks, len(tasks)):
         if len(diagnoses) == each:
@@ -353,7 +356,7 @@ def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: i
 
 def unbroken(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
     """Return the names of the tasks whose reference fails or has a failure mode."""
-    diagnose = diagnosable(get_benchmark(env.benchmark)).diagnose
+    diagnose = require_diagnosable(get_benchmark(env.benchmark)).diagnose
     played = ((task, play(env, task, iter(task.solution))) for task in tasks)
     return [task.name for task, done in played if not done.success or diagnose(done).modes]
 

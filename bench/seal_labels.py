@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, cast
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import FrozenDict, Split, Task
-from coevo_gym.core.tool_calls import hermes
+from coevo_gym.core.tool_calls import write_hermes
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, View
 from coevo_gym.envs.bfcl.engine.official_calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, is_error
@@ -52,7 +52,7 @@ from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
-from coevo_gym.envs.diagnosis import Diagnosable, TurnLabel, diagnosable
+from coevo_gym.envs.diagnosis import Diagnosable, TurnLabel, require_diagnosable
 from coevo_gym.episodes.episode import eval_trajectory_of
 from coevo_gym.methods.seal.interface import FailureInterface
 
@@ -134,7 +134,7 @@ class Reference:
 
 
 def _format_calls(calls: Sequence[Call]) -> list[str]:
-    return [hermes(calls), CLOSING] if calls else [CLOSING]
+    return [write_hermes(calls), CLOSING] if calls else [CLOSING]
 
 
 class Planted(NamedTuple):
@@ -199,7 +199,7 @@ def unreadable(reference: Reference, rng: random.Random) -> Planted | None:
         calls = reference.turns[turn]
         left = calls[:i] + calls[i + 1 :]
         if any(reference.differs(turn, reference.instead(turn, left))):
-            blocks = [hermes([call]) for call in calls]
+            blocks = [write_hermes([call]) for call in calls]
             blocks[i] = blocks[i].replace("}\n</tool_call>", "\n</tool_call>")
             # A message without a readable call ends its turn.
             messages = ["\n".join(blocks), CLOSING] if left else blocks
@@ -281,7 +281,7 @@ def cut(reference: Reference, rng: random.Random) -> Planted | None:
     if turn is None:
         return None
     texts = [text for calls in reference.turns[:turn] for text in _format_calls(calls)]
-    messages = [*texts, hermes(reference.turns[turn])]
+    messages = [*texts, write_hermes(reference.turns[turn])]
     return Planted(messages, turn, TurnLabel.EMPTY_TURN, cut=True)
 
 
@@ -296,7 +296,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.env = BFCLEnv(split="test", scheme="all200", max_steps=200)
-        self.benchmark = diagnosable(get_benchmark("bfcl"))
+        self.benchmark = require_diagnosable(get_benchmark("bfcl"))
 
     def close(self) -> None:
         """Close the env."""
@@ -399,7 +399,7 @@ def costs() -> dict[str, float]:
     }
     return {
         name: _cost(
-            diagnosable(get_benchmark(name)),
+            require_diagnosable(get_benchmark(name)),
             EvalTrajectory(
                 task_id="t",
                 steps=tuple(

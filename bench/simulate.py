@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from simulated.simulation import simulate, world_settings
 from simulated.worlds import CONTROLS, NULL, WORLDS, WorldConfig, world_named
 
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.stats import Paired, paired
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.runs.config import arm_configs, load_config
@@ -88,7 +88,7 @@ def simulation_of(name: str, row: Row, world: str) -> Simulation:
     """
     config = world_named(world)
     tree = {
-        **dict(flat({"curriculum": world_settings(config)})),
+        **dict(flatten({"curriculum": world_settings(config)})),
         "arms": [name],
         "arm": {name: {"method": row.method or name, "set": row.set}},
     }

@@ -14,7 +14,7 @@ from numpy.random import Generator, default_rng
 
 from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.webshop.builtin import builtin_goals
-from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.choices import search_queries
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
@@ -22,7 +22,7 @@ from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.engine.reward import score
 from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.judge import judge
-from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
+from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference_actions, split_of
 
 MAX_STEPS = 15
 
@@ -36,7 +36,7 @@ def random_shopper(rng: Generator) -> Shopper:
         for _ in range(MAX_STEPS):
             actions = [f"click[{text}]" for text in session.targets()]
             if session.page is Page.SEARCH:
-                actions = [f"search[{query}]" for query in searches(goal.instruction)]
+                actions = [f"search[{query}]" for query in search_queries(goal.instruction)]
             if session.step(actions[int(rng.integers(len(actions)))]).done:
                 return
 
@@ -88,7 +88,7 @@ def careful_shopper(session: Session, goal: ShoppingGoal) -> None:
 
 def reference_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Follow the reference solution."""
-    for action in reference(goal, session.catalogue):
+    for action in reference_actions(goal, session.catalogue):
         session.step(action)
 
 
@@ -137,7 +137,7 @@ def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> 
     """Return all measurements; the shoppers run on about ``sample`` val goals."""
     val = [goal for goal in goals if split_of(goal.asin) is Split.VAL]
     some = val[:: max(1, len(val) // sample)]
-    lengths = [len(reference(goal, catalogue)) for goal in goals]
+    lengths = [len(reference_actions(goal, catalogue)) for goal in goals]
     hits = [_on_first_page(catalogue, goal) for goal in goals]
     ranked = [catalogue.search(goal.instruction)[0].asin == goal.asin for goal in goals]
     fulfil = [fulfilling(catalogue, goal) for goal in some]
@@ -170,7 +170,7 @@ def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> 
 def _on_first_page(catalogue: Catalogue, goal: ShoppingGoal) -> bool:
     return any(
         product.asin == goal.asin
-        for query in searches(goal.instruction)
+        for query in search_queries(goal.instruction)
         for product in catalogue.search(query)[:PAGE_SIZE]
     )
 

@@ -241,7 +241,7 @@ class GuidedEpisode:
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.observation, new_info  # the step had no result
         own = env.view
-        view = self._seen.look(replace(own, observation=observation))
+        view = self._seen.record(replace(own, observation=observation))
         texts = {key: text for key, text in view.info.items() if text != own.info[key]}
         return view.observation, {**new_info, **texts}
 

@@ -26,7 +26,7 @@ from coevo_gym.core.kinds import kinds
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Growth, Selector
-from coevo_gym.core.setting_sections import nested, overlay
+from coevo_gym.core.setting_sections import overlay, unflatten
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import (
@@ -409,7 +409,7 @@ def make_curriculum(
         >>> make_curriculum("plr").metrics()["pool_size"]
         0.0
     """
-    own = nested(METHODS.load(name).sets).get("curriculum", {})
+    own = unflatten(METHODS.load(name).sets).get("curriculum", {})
     try:
         base = CurriculumConfig(**settings).model_dump()
         config = CurriculumConfig(**overlay(CurriculumConfig, base, own))

@@ -25,7 +25,7 @@ from coevo_gym.cli import app
 from coevo_gym.cli.app import choices_of, metavar_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.setting_sections import kind_of, variants
-from coevo_gym.core.waiting import duration
+from coevo_gym.core.waiting import format_duration
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.experiments.records import read_records
 from coevo_gym.runs.planning.device import CARDS, GIB, Device
@@ -450,7 +450,7 @@ def _measured_on_a_cpu() -> Iterator[str]:
                 where,
                 _each(each["rollout"]),
                 _each(each["update"]),
-                f"{duration(whole)} for {round(episodes / len(cells)):,} episodes",
+                f"{format_duration(whole)} for {round(episodes / len(cells)):,} episodes",
                 f"[`{folder}`](../results/README.md), {len(cells)} cells",
             )
         )

@@ -9,7 +9,7 @@ import re
 
 from coevo_gym.core.notations import NOTATIONS, calls_in, read_calls
 from coevo_gym.core.thoughts import THOUGHT_CLOSES, without_thoughts
-from coevo_gym.core.tool_calls import Call, hermes
+from coevo_gym.core.tool_calls import Call, write_hermes
 from coevo_gym.prompts import AnswerForm
 
 _OPEN, _CLOSE = "<action>", "</action>"
@@ -99,7 +99,7 @@ def calls_in_answer(answer: str, notation: str, tools: str, *, cut: bool = False
     calls = read_calls(notation, answer, tools or "[]")
     if not calls:
         return _complete_part(answer, "text") if cut else answer
-    return hermes(call for call in calls if isinstance(call, Call) or not cut)
+    return write_hermes(call for call in calls if isinstance(call, Call) or not cut)
 
 
 def answer_of(action: str, form: AnswerForm, notation: str = "", tools: str = "[]") -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 
 
 def episode(
@@ -33,14 +33,14 @@ def episode(
 
 def modes_of(benchmark: str, done: Trajectory) -> tuple[str, ...]:
     """The failure modes of an episode, with what must hold of all of them."""
-    modes = diagnosable(get_benchmark(benchmark)).diagnose(done).modes
+    modes = require_diagnosable(get_benchmark(benchmark)).diagnose(done).modes
     check_modes(benchmark, modes)
     return modes
 
 
 def check_modes(benchmark: str, modes: Sequence[str]) -> None:
     """Each mode is told once, and is in the benchmark's list."""
-    all_modes = diagnosable(get_benchmark(benchmark)).modes
+    all_modes = require_diagnosable(get_benchmark(benchmark)).modes
     assert len(set(all_modes)) == len(all_modes)
     assert len(set(modes)) == len(modes)
     assert set(modes) <= set(all_modes)
@@ -48,7 +48,7 @@ def check_modes(benchmark: str, modes: Sequence[str]) -> None:
 
 def label_of(benchmark: str, done: Trajectory) -> str:
     """The label of an episode of one turn, with what must hold of every diagnosis."""
-    diagnosis = diagnosable(get_benchmark(benchmark)).diagnose(done)
+    diagnosis = require_diagnosable(get_benchmark(benchmark)).diagnose(done)
     (label,) = diagnosis.turns
     check_modes(benchmark, diagnosis.modes)
     assert bool(diagnosis.modes) is not done.success
@@ -59,5 +59,5 @@ def label_of(benchmark: str, done: Trajectory) -> str:
         },
         last_observation=done.last_observation,
     )
-    assert diagnosable(get_benchmark(benchmark)).diagnose(evaluated) == diagnosis
+    assert require_diagnosable(get_benchmark(benchmark)).diagnose(evaluated) == diagnosis
     return label

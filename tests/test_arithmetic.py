@@ -14,8 +14,8 @@ import pytest
 from coevo_gym.core.arithmetic import (
     PORTABLE,
     Arithmetic,
-    arithmetic_here,
-    inherited,
+    arithmetic_environment,
+    current_arithmetic,
     processor,
     use_arithmetic,
     warn_if_other,
@@ -88,7 +88,7 @@ def test_on_another_architecture_it_is_not_promised(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    here = arithmetic_here()
+    here = current_arithmetic()
     assert here.kind == "native"
     warn_if_other("portable", here)
     (sentence,) = caplog.messages
@@ -97,7 +97,7 @@ def test_on_another_architecture_it_is_not_promised(
 
 
 def test_a_gpu_is_native_and_named() -> None:
-    assert arithmetic_here("NVIDIA H200")[:2] == ("native", "NVIDIA H200")
+    assert current_arithmetic("NVIDIA H200")[:2] == ("native", "NVIDIA H200")
 
 
 def test_native_arithmetic_leaves_the_environment_as_it_is(
@@ -107,11 +107,11 @@ def test_native_arithmetic_leaves_the_environment_as_it_is(
         monkeypatch.setenv(name, value)
     use_arithmetic("native")
     assert PORTABLE.items() <= os.environ.items()
-    assert inherited() == PORTABLE
+    assert arithmetic_environment() == PORTABLE
     warn_if_other("native", Arithmetic("portable", "any", "DEFAULT"))
     assert "which is slower" in caplog.text
     monkeypatch.delenv("MKL_CBWR")
-    assert inherited() == {}
+    assert arithmetic_environment() == {}
 
 
 def test_only_portable_bits_are_equal_on_two_processors() -> None:

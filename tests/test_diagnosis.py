@@ -15,10 +15,10 @@ from coevo_gym.envs.diagnosis import (
     Diagnosis,
     TurnFacts,
     TurnLabel,
-    diagnosable,
     diagnosis_of,
     facts_of,
     failures_in,
+    require_diagnosable,
     turn_label,
 )
 from coevo_gym.envs.held_out import benchmark_of
@@ -75,13 +75,13 @@ def test_a_benchmark_without_labels_is_explained() -> None:
         name = "mute"
 
     with pytest.raises(ConfigError, match="mute cannot diagnose failed episodes"):
-        diagnosable(Mute())  # type: ignore[arg-type]
+        require_diagnosable(Mute())  # type: ignore[arg-type]
 
 
 def test_a_benchmark_with_scenarios_set_aside_labels_as_before() -> None:
     done = episode([PRESS, WRONG])
-    diagnosis = diagnosable(benchmark_of("toy", 0.5)).diagnose(done)
-    assert diagnosis == diagnosable(get_benchmark("toy")).diagnose(done)
+    diagnosis = require_diagnosable(benchmark_of("toy", 0.5)).diagnose(done)
+    assert diagnosis == require_diagnosable(get_benchmark("toy")).diagnose(done)
 
 
 def test_an_episode_that_succeeds_has_no_mode_of_failure() -> None:
@@ -145,7 +145,7 @@ steps = st.builds(
 )
 def test_any_episode_is_labelled(benchmark: str, done: Trajectory) -> None:
     """Whatever was said and shown, and whatever a report holds."""
-    diagnosis = diagnosable(get_benchmark(benchmark)).diagnose(done)
+    diagnosis = require_diagnosable(get_benchmark(benchmark)).diagnose(done)
     assert set(diagnosis.turns) <= set(TurnLabel)
     check_modes(benchmark, diagnosis.modes)
     assert not (done.success and diagnosis.modes)

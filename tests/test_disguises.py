@@ -26,7 +26,7 @@ from coevo_gym.core.errors import (
     TaskError,
 )
 from coevo_gym.core.evolution import Context
-from coevo_gym.core.task import Split, Task, folded
+from coevo_gym.core.task import Split, Task, fold_strings
 from coevo_gym.core.task_file import write_tasks
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer, require_explorable
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
@@ -347,8 +347,8 @@ def test_a_refused_state_leaves_the_pool_as_it_was() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_one_text_fold_to_one(form: Callable[[str], str]) -> None:
     text = "Find the Café's office, room 12!"
-    assert folded(form(text)) == folded(text) == "findthecafé'soffice,room12!"
-    assert folded(form("Find the office")) != folded("Find the officer")
+    assert fold_strings(form(text)) == fold_strings(text) == "findthecafé'soffice,room12!"
+    assert fold_strings(form("Find the office")) != fold_strings("Find the officer")
 
 
 # Honest tasks.

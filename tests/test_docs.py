@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from coevo_gym.cli import app
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.setting_sections import flat, variants
+from coevo_gym.core.setting_sections import flatten, variants
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.config.keys import annotation_of, setting_types
 
@@ -228,7 +228,7 @@ def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name
         keys = set(_DOTTED.findall(text)) - NO_SETTINGS
         for section, code in _IN_CODE.findall(text):
             with suppress(ValueError, SyntaxError):  # it holds more than literals
-                keys |= {key for key, _ in flat({section: ast.literal_eval(code)})}
+                keys |= {key for key, _ in flatten({section: ast.literal_eval(code)})}
         for key in keys:
             places.setdefault(key, set()).add(str(path.relative_to(ROOT)))
     assert len(places) > 200

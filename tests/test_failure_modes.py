@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 from coevo_gym.envs.modes import COMMON, EXHAUSTED, FORMAT, LOOP, REPEATED, list_modes, stretches
 from tests.diagnosing import episode
 
@@ -50,7 +50,7 @@ def test_broken_references_fail_as_they_were_broken(
     assert bench.main([benchmark, f"--tasks={n_tasks}", "--each=2"]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     labels = {row[1] for row in rows if row[0] == f"| {benchmark}"}
-    modes = set(diagnosable(get_benchmark(benchmark)).modes)
+    modes = set(require_diagnosable(get_benchmark(benchmark)).modes)
     assert labels == {*modes - NEVER_BY_ENV.get(benchmark, set()), "none: unbroken"}
 
 

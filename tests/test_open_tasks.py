@@ -15,7 +15,7 @@ from numpy.random import Generator
 from pydantic import ValidationError
 
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import get_benchmark, require_proposable
 from coevo_gym.core.errors import BuildError, ConfigError, ResetNeeded, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round
 from coevo_gym.core.seams import Act
@@ -176,7 +176,7 @@ def test_no_copy_of_a_held_out_task_is_explored(
     name: str, split: Split, engine: Callable[[str], None]
 ) -> None:
     engine(name)
-    benchmark = proposable(get_benchmark(name))
+    benchmark = require_proposable(get_benchmark(name))
     task = benchmark.tasks(split)[0]
     free = benchmark.open(task).model_copy(update={"split": Split.TRAIN})
     with pytest.raises(SplitLeakError, match=f"belongs to a {split} task"):
@@ -192,7 +192,7 @@ def test_walks_through_it_can_be_drafted_from_by_rule(
     name: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
-    benchmark, rng = proposable(get_benchmark(name)), np.random.default_rng(5)
+    benchmark, rng = require_proposable(get_benchmark(name)), np.random.default_rng(5)
     task = benchmark.tasks(Split.TRAIN)[0]
     env = make_env(name, benchmark.open(task), max_steps=20)
     while not env.info["end_reason"]:
@@ -210,7 +210,7 @@ def test_walks_through_it_can_be_drafted_from_by_rule(
 @pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
 def test_it_is_neither_replayed_nor_judged(name: str, engine: Callable[[str], None]) -> None:
     engine(name)
-    benchmark = proposable(get_benchmark(name))
+    benchmark = require_proposable(get_benchmark(name))
     free = benchmark.open(benchmark.tasks(Split.TRAIN)[0])
     with pytest.raises(TaskError, match=r"Refusing to replay .* it is an open task"):
         benchmark.replay(free, ())
@@ -220,7 +220,7 @@ def test_it_is_neither_replayed_nor_judged(name: str, engine: Callable[[str], No
 
 def test_no_room_without_a_goal_is_built(engine: Callable[[str], None]) -> None:
     engine("alfworld")
-    benchmark = proposable(get_benchmark("alfworld"))
+    benchmark = require_proposable(get_benchmark("alfworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     draft = Draft(
         benchmark="alfworld",
@@ -256,7 +256,7 @@ def test_with_official_games(official_games: Path, engine: Callable[[str], None]
 
 def test_no_turn_of_a_conversation_is_shown() -> None:
     """All functions are offered at once, and none of what the user wanted is said."""
-    benchmark = proposable(get_benchmark("bfcl"))
+    benchmark = require_proposable(get_benchmark("bfcl"))
     for category in benchmark.subsets:
         for task in benchmark.tasks(Split.TRAIN, category)[:20]:
             free, world = benchmark.open(task), task.world
@@ -273,7 +273,7 @@ def test_no_turn_of_a_conversation_is_shown() -> None:
 
 
 def test_the_person_served_has_no_chore(appworld_root: Path) -> None:
-    benchmark = proposable(get_benchmark("appworld"))
+    benchmark = require_proposable(get_benchmark("appworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("appworld", benchmark.open(task))
     observation, *_ = env.step("print(apis.supervisor.show_active_task())")
@@ -289,7 +289,7 @@ def test_the_person_served_has_no_chore(appworld_root: Path) -> None:
 def test_a_room_without_a_goal_goes_on(engine: Callable[[str], None]) -> None:
     """What would have solved the game's own task ends nothing, and no progress is told."""
     engine("alfworld")
-    benchmark = proposable(get_benchmark("alfworld"))
+    benchmark = require_proposable(get_benchmark("alfworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("alfworld", benchmark.open(task))
     for action in task.solution:
@@ -300,7 +300,7 @@ def test_a_room_without_a_goal_goes_on(engine: Callable[[str], None]) -> None:
 
 
 def test_a_purchase_that_nobody_wanted_is_shown_without_a_score() -> None:
-    benchmark = proposable(get_benchmark("webshop"))
+    benchmark = require_proposable(get_benchmark("webshop"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("webshop", benchmark.open(task))
     for action in task.solution:
@@ -323,7 +323,7 @@ OLD = _Old(tasks, builder, choices, proposals)
 
 def test_a_benchmark_without_the_two_members_says_so() -> None:
     with pytest.raises(ConfigError, match=r"A model cannot explore webshop: .* no draft\(\)"):
-        proposable(OLD)
+        require_proposable(OLD)
 
 
 def test_a_benchmark_without_the_two_members_goes_on_evolving() -> None:

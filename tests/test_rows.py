@@ -23,7 +23,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, 
 from coevo_gym.core.task import Split
 from coevo_gym.envs.rows import RowsBenchmark
 from coevo_gym.envs.rows.conversations import RowRules
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.testing.contract import Poison
 
 ROWS = [
@@ -251,7 +251,7 @@ def test_an_env_of_a_users_own_needs_no_prompt_and_no_verify(factory: Callable[[
     assert sampler.session.metrics()["groups"] >= 5
 
 
-workers = pytest.mark.skipif(not can_run(), reason="worker processes need Linux")
+workers = pytest.mark.skipif(not can_run_workers(), reason="worker processes need Linux")
 
 
 @pytest.mark.parametrize("mode", ["in_process", pytest.param("process", marks=workers)])

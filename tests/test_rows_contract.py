@@ -13,7 +13,7 @@ import pytest
 from coevo_gym import EvolvingVectorSampler, from_rows
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.rows import RowsBenchmark
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
 from coevo_gym.testing.contract import CHECKS
 from tests import ten_rows
@@ -39,7 +39,7 @@ def test_the_benchmark_keeps_the_contract(
 
 # Other processes.
 
-workers = pytest.mark.skipif(not can_run(), reason="worker processes need Linux")
+workers = pytest.mark.skipif(not can_run_workers(), reason="worker processes need Linux")
 
 
 @workers

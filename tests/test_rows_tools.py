@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from coevo_gym import EvolvingTaskSampler, from_rows
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.core.tool_calls import Call, hermes
+from coevo_gym.core.tool_calls import Call, write_hermes
 from coevo_gym.envs.rows.tools import ToolSet
 from coevo_gym.prompts import load_prompt
 from coevo_gym.runs.config.run_sections import PolicySettings
@@ -90,7 +90,7 @@ def check(row: dict[str, Any], answer: str) -> bool:
 
 
 def call(name: str, **arguments: Any) -> str:
-    return hermes([Call(name, arguments)])
+    return write_hermes([Call(name, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_an_agent_calls_tools_and_then_answers(shop: Any) -> None:
     assert observation == "<tool_response>\n3\n</tool_response>"
     assert (reward, terminated, truncated, info["error_kind"]) == (0.0, False, False, "")
     assert env.unwrapped.calls == ("price",)
-    both = hermes([Call("multiply", {"a": apples, "b": 3}), Call("put", {"fruit": "é"})])
+    both = write_hermes([Call("multiply", {"a": apples, "b": 3}), Call("put", {"fruit": "é"})])
     observation, *_ = env.step(f"I see.\n{both}")
     assert observation.startswith(f"<tool_response>\n{apples * 3}\n</tool_response>\n")
     assert '"é"' in observation

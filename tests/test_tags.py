@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 import coevo_gym
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import get_benchmark, require_proposable
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.alfworld.engine import game
@@ -90,7 +90,9 @@ def test_alfworld_tells_scene_goal_and_object(engine: Callable[[str], None]) -> 
         }
     )
     assert tags_of(evolved) == ("goal:heat", "object:mug", f"scene:{task.scenario}")
-    assert tags_of(proposable(get_benchmark("alfworld")).open(task)) == (f"scene:{task.scenario}",)
+    assert tags_of(require_proposable(get_benchmark("alfworld")).open(task)) == (
+        f"scene:{task.scenario}",
+    )
 
 
 def test_bfcl_tells_backends_and_turns() -> None:

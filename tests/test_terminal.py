@@ -20,7 +20,7 @@ from rich.text import Text
 
 import coevo_gym.cli
 from coevo_gym.cli.output import print_json
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.task import Task
 from coevo_gym.runs.display import RunProgress, SafeConsole
 from tests.agents.fake_openai import FakeOpenAI, Refuse
@@ -83,7 +83,7 @@ DRAWN: dict[str, Callable[[SafeConsole], None]] = {
 @pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
 def test_a_terminal_shows_control_characters_by_name(draw: Callable[[SafeConsole], None]) -> None:
     output = seen(draw)
-    assert not [c for c in output if c != "\n" and visible(c) != c]
+    assert not [c for c in output if c != "\n" and make_visible(c) != c]
     assert SHOWN.replace("[BEL]", "") in output.replace("[BEL]", "")  # Rich drops some by itself
 
 
@@ -108,7 +108,7 @@ def test_json_escapes_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().out
     assert json.loads(output) == value
     assert "é漢🙂" in output
-    assert not [c for c in output if c != "\n" and visible(c) != c]
+    assert not [c for c in output if c != "\n" and make_visible(c) != c]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from coevo_gym.core.errors import BenchmarkNotInstalled
 from coevo_gym.core.evolution import Round, Verdict
-from coevo_gym.core.waiting import Patience, is_only_looking, only_looking
+from coevo_gym.core.waiting import Patience, forbid_setup, is_setup_forbidden
 from coevo_gym.curricula.explore import evolver
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
@@ -25,7 +25,7 @@ def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
     patience = Patience("evolution", first_s=3, every_s=10, clock=lambda: now)
     for second in range(25):
         now = float(second)
-        patience.tell(f"task {second}")
+        patience.log_progress(f"task {second}")
     assert caplog.messages == [
         "evolution: task 3 (3 s) ...",
         "evolution: task 13 (13 s) ...",
@@ -34,7 +34,7 @@ def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_is_told_is_seen_without_any_set_up() -> None:
-    code = "from coevo_gym.core.waiting import Patience; Patience('a', first_s=0).tell('b')"
+    code = "from coevo_gym.core.waiting import Patience; Patience('a', first_s=0).log_progress('b')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
@@ -62,9 +62,9 @@ def test_the_built_in_world_is_announced_and_not_made_by_a_look(
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
     monkeypatch.setattr(builtin, "engine_python", lambda: Path(sys.executable))
     monkeypatch.setattr(builtin, "_create_world", lambda python, root: roots.append(root))
-    with only_looking(), pytest.raises(BenchmarkNotInstalled, match="`coevo install appworld`"):
+    with forbid_setup(), pytest.raises(BenchmarkNotInstalled, match="`coevo install appworld`"):
         builtin.ensure_builtin_root()
-    assert not is_only_looking()
+    assert not is_setup_forbidden()
     assert not roots
     assert not list(tmp_path.iterdir())
     assert builtin.ensure_builtin_root() == roots[0]
@@ -72,7 +72,7 @@ def test_the_built_in_world_is_announced_and_not_made_by_a_look(
 
 
 def test_a_look_ends_with_its_scope() -> None:
-    with suppress(ZeroDivisionError), only_looking():
-        assert is_only_looking()
+    with suppress(ZeroDivisionError), forbid_setup():
+        assert is_setup_forbidden()
         raise ZeroDivisionError
-    assert not is_only_looking()
+    assert not is_setup_forbidden()

@@ -36,7 +36,7 @@ from coevo_gym.envs.diagnosis import (
 )
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.profile import Entity, EnvProfile, Operation
-from coevo_gym.envs.proposals import actions_of, check_context, draft_of, opened, request_of
+from coevo_gym.envs.proposals import actions_of, check_context, draft_of, make_open_task, request_of
 from coevo_gym.envs.tags import tags_from
 from coevo_gym.envs.vector import TaskVectorEnv
 
@@ -160,7 +160,7 @@ class ToyBenchmark:
         return [draft]
 
     def open(self, task: Task) -> Task:
-        return opened(task, self.side_of(task), "Try out the buttons.")
+        return make_open_task(task, self.side_of(task), "Try out the buttons.")
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
         check_context(self.name, context)

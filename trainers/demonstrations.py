@@ -156,4 +156,4 @@ def _check_split(task: Task) -> None:
         raise SplitLeakError(
             f"{task.name} is a {task.split} task. Only solutions to training tasks can be imitated."
         )
-    task.require_asked("imitate")
+    task.require_goal("imitate")

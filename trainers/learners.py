@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.own_code import is_import_path, load_own
+from coevo_gym.core.own_code import is_import_path, load_own_object
 from coevo_gym.core.registry import LEARNERS
 from coevo_gym.trainers.credit import Credit
 from coevo_gym.trainers.protocols import TrainedLearner
@@ -41,7 +41,7 @@ def learner_class(kind: str) -> type[TrainedLearner]:
     Raises:
         ConfigError: if it does not exist, cannot be imported or is not a learner.
     """
-    loaded = load_own(kind) if is_import_path(kind) else LEARNERS.load(kind)
+    loaded = load_own_object(kind) if is_import_path(kind) else LEARNERS.load(kind)
     return check_learner(loaded, kind)
 
 

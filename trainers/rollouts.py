@@ -17,7 +17,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.episodes.env_pool import EnvPool
-from coevo_gym.episodes.episode import AnswerCounts, Lost, Outcome, all_lost, episode_of
+from coevo_gym.episodes.episode import AnswerCounts, Lost, Outcome, all_lost_error, episode_of
 from coevo_gym.episodes.runner import episode_seed, rollout
 from coevo_gym.episodes.stream import EpisodeStream
 from coevo_gym.trainers.protocols import Learner, LoopConfig, LoopState, Metrics
@@ -166,7 +166,7 @@ def run_tickets(parts: RolloutParts) -> Collected:
             groups += [group] if group else []
         if not finished:
             fault = result.lost[0].error
-            raise all_lost(len(tickets), fault) from fault
+            raise all_lost_error(len(tickets), fault) from fault
     parts.state.episodes += finished
     return Collected(groups, answers)
 
@@ -317,7 +317,7 @@ class _Step:
         """Raise an error if a step's groups have closed but none of their episodes finished."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
-            raise all_lost(len(self.lost), first) from first
+            raise all_lost_error(len(self.lost), first) from first
 
     def metrics(self, recorded: tuple[Group, ...], groups: list[Group]) -> Metrics:
         """Return metrics for the step's groups, such as the number of stale groups."""

@@ -17,9 +17,9 @@ from coevo_gym.core.inquiry import Answer, Inquiry, ModelT
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Prompt, Request
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import FREE, NO_USAGE, Meter, Prices, Tokens, Usage
-from coevo_gym.core.thoughts import read_speech, without_thoughts
+from coevo_gym.core.thoughts import text_without_thoughts, without_thoughts
 from coevo_gym.core.trajectory import TokenDecision
-from coevo_gym.core.waiting import acted
+from coevo_gym.core.waiting import report_activity
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 _TOKENS_AROUND_A_CHAT = 64
@@ -70,7 +70,7 @@ class Budgeted:
         most = [most_tokens(request) for request in requests]
         done: list[Completion] = []
         while len(done) < len(requests):
-            with self.meter.hold(most[len(done) :], self.prices) as n:
+            with self.meter.reserve(most[len(done) :], self.prices) as n:
                 batch = requests[len(done) : len(done) + n]
                 try:
                     answers = self.policy.generate(batch) if batch else ()
@@ -359,9 +359,9 @@ class ModelAdvisor:
                 )
                 for case in some
             ]
-            acted(0, 0)
+            report_activity(0, 0)
             answers = self.policy.generate(requests)
-            acted(0, sum(answer.usage.tokens for answer in answers))
+            report_activity(0, sum(answer.usage.tokens for answer in answers))
             for case, answer in zip(some, answers, strict=True):
                 if answer.finish is Finish.CAPPED:
                     raise BudgetSpent(answer.text)
@@ -388,7 +388,7 @@ def _record_answer(case: _Case[ModelT], answer: Completion) -> None:
     """Process the result of a request."""
     repairing = case.problem if case.problem.startswith("schema: ") else ""
     case.usage = case.usage + answer.usage
-    case.outcome, case.said = answer.finish, read_speech(answer)
+    case.outcome, case.said = answer.finish, text_without_thoughts(answer)
     match answer.finish:
         case Finish.UNSENT:
             case.problem = "budget"

@@ -15,7 +15,7 @@ from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Promp
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.core.thoughts import read_speech
+from coevo_gym.core.thoughts import text_without_thoughts
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import action_of, answer_of, calls_in_answer, without_thought_line
@@ -240,7 +240,7 @@ class ChatAgent:
             answers = [Completion(str(error), None, Finish.CAPPED)] * len(requests)
         for (index, _), answer in zip(asked, answers, strict=True):
             if answer.finish in (Finish.STOP, Finish.LENGTH):
-                text = clean_text(read_speech(answer).strip(), _MEMORY_CHARS)
+                text = clean_text(text_without_thoughts(answer).strip(), _MEMORY_CHARS)
                 answer = answer._replace(text=text)
             elif answer.finish is not Finish.CAPPED:
                 answer = answer._replace(text="")
@@ -313,7 +313,7 @@ class ChatAgent:
             return Act("", said=completion.text, end=EndReason.CAPPED)
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
-        text, cut = read_speech(completion), completion.finish is Finish.LENGTH
+        text, cut = text_without_thoughts(completion), completion.finish is Finish.LENGTH
         if self.config.history == "self_managed" and self.config.memory == "rule":
             text = history.without_marks(text)
         if self.config.style == "react":

@@ -28,7 +28,7 @@ from jinja2 import TemplateError
 
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
-from coevo_gym.core.thoughts import THOUGHT_CLOSES, THOUGHT_OPENS, opened_thought
+from coevo_gym.core.thoughts import THOUGHT_CLOSES, THOUGHT_OPENS, thought_opening
 from coevo_gym.core.trajectory import TokenDecision
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class ChatFormat:
         self._check_generation_prompt()
         self.end_of_turn = self._find_end_of_turn()
         prompt = self._render(["user"])
-        self.opened = opened_thought(prompt)
+        self.opened = thought_opening(prompt)
         self._prompt_end = self._split_into_pieces(prompt, 1)
         self._lead, self._rewrites = self._find_answer_prefix(prompt)
         self._check_prompt_ids()

@@ -25,7 +25,7 @@ from coevo_gym.core.notations import NOTATIONS, calls_in
 from coevo_gym.core.seams import Message
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.thoughts import without_thoughts
-from coevo_gym.core.tool_calls import results_of
+from coevo_gym.core.tool_calls import split_results
 from coevo_gym.core.trajectory import CuePlace, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import answer_of
@@ -87,7 +87,7 @@ class Conversation:
             n = len(calls_in(self.view.history[step - 1].action))
         if not n:
             return (self.user(step, text),)
-        results, rest = results_of(text, n)
+        results, rest = split_results(text, n)
         messages = tuple(Message("tool", result) for result in results)
         if rest:
             return (*messages, self.user(step, rest))

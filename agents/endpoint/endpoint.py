@@ -20,7 +20,7 @@ from coevo_gym.core.seams import Prompt
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Caps, Cost, Prices, Tokens
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.core.tool_calls import OPEN, Call, Malformed, hermes_of_tool_calls, read_hermes
+from coevo_gym.core.tool_calls import OPEN, Call, Malformed, read_hermes, tool_calls_to_hermes
 
 _TOKENS_AROUND_A_MESSAGE = 16
 _BYTES_A_TOKEN = 6
@@ -255,7 +255,7 @@ class EndpointReply(BaseModel):
         calls = self.choices[0].message.tool_calls
         if not calls or self.finish_reason == "content_filter":
             return self.text
-        return "\n".join(filter(None, [self.text, hermes_of_tool_calls(calls)]))
+        return "\n".join(filter(None, [self.text, tool_calls_to_hermes(calls)]))
 
     @property
     def finish_reason(self) -> str | None:

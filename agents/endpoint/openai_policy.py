@@ -333,7 +333,7 @@ class OpenAIPolicy:
         """Answer a prompt; return None if another request in the same call failed first."""
         try:
             most = most_tokens(prompt)
-            async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
+            async with self._slots, self._meter.reserve_async([most], self.config.prices) as n:
                 if not n:
                     return Completion(
                         cap_message(self.config, self.capped, most), None, Finish.CAPPED

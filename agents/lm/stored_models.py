@@ -24,7 +24,7 @@ from coevo_gym.core.errors import (
     ModelNotFetched,
     ModelNotFound,
 )
-from coevo_gym.core.reading import check_plain
+from coevo_gym.core.reading import check_regular_file
 from coevo_gym.provision import (
     SENTENCES,
     extra_advice,
@@ -228,7 +228,7 @@ def _obtain_weights(
         )
     else:
         try:
-            check_plain(source)
+            check_regular_file(source)
         except OSError as error:
             raise DataError(f"Cannot read {source}: {error.strerror}.") from error
         if zipfile.is_zipfile(source):

@@ -27,7 +27,7 @@ from coevo_gym.core.arithmetic import can_be_portable, processor
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.registry import BrokenPlugin
-from coevo_gym.core.waiting import only_looking
+from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.provision import Installation, benchmark_home
 from coevo_gym.sandbox import Level
 from coevo_gym.trainers.adapters.trainer import Trainer, find_trainers, install_trainer, python_of
@@ -76,7 +76,7 @@ def envs(as_json: AsJson = False) -> None:
 
     For example: coevo envs --json
     """
-    with only_looking():
+    with forbid_setup():
         rows = [_env_row(spec) for spec in benchmark_specs()]
         rows += [_broken_row(plugin) for plugin in broken_benchmarks()]
     if as_json:

@@ -18,8 +18,8 @@ from rich.markup import escape, render
 from rich.table import Column, Table
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.spaces import HIDDEN, visible
-from coevo_gym.core.waiting import followed_by
+from coevo_gym.core.spaces import HIDDEN, make_visible
+from coevo_gym.core.waiting import send_progress_to
 from coevo_gym.runs.display import PLAIN_LINES, SafeConsole
 from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
 
@@ -98,7 +98,7 @@ def _split_columns(table: Table, keys: Collection[str], width: int) -> Iterator[
 def _width(column: Column) -> int:
     """Return the width of a column, including its border and padding."""
     texts = [column.header, *column.cells]
-    return 3 + max(cell_len(render(visible(str(text))).plain) for text in texts)
+    return 3 + max(cell_len(render(make_visible(str(text))).plain) for text in texts)
 
 
 def _select_columns(table: Table, columns: Sequence[Column]) -> Table:
@@ -224,7 +224,7 @@ def show_installation(what: str, folder: Path) -> Iterator[Callable[[str], None]
     with (
         show_activity(f"installing {what}") as tell,
         ProgressFile(_Spinning(tell), folder, "install", what) as reporter,
-        followed_by(_Following(reporter)),
+        send_progress_to(_Following(reporter)),
     ):
         reporter.begin_phase(f"installing {what}", 0)
         yield lambda now: reporter.begin_phase(now, 0)

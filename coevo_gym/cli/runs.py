@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_to_stderr
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.waiting import duration
+from coevo_gym.core.waiting import format_duration
 from coevo_gym.store.folder import RUNS, RunFolder, finite
 from coevo_gym.store.progress_file import WorkProgress
 
@@ -230,7 +230,7 @@ def _format_state(state: str, progress: WorkProgress | None) -> str:
     if state == "running" and progress is not None and progress.state == "running":
         how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""
         left = progress.all_left_s if progress.all_left_s is not None else progress.left_s
-        later = f", {duration(left)} left" if left is not None else ""
+        later = f", {format_duration(left)} left" if left is not None else ""
         text = f"{state}: {progress.phase}{how_far}{later}"
     return f"[{_STYLES[state]}]{escape(text)}[/]"
 

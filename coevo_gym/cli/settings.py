@@ -21,7 +21,7 @@ from coevo_gym.cli.output import (
 )
 from coevo_gym.cli.sources import card_names, make_completer, preset_names
 from coevo_gym.core.arithmetic import use_arithmetic
-from coevo_gym.core.waiting import only_looking
+from coevo_gym.core.waiting import forbid_setup
 
 if TYPE_CHECKING:
     from coevo_gym.runs.config import RunConfig
@@ -109,7 +109,7 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
     from coevo_gym.runs.planning.plan import plan, plan_rows
 
     device = device_to_plan_for(config.policy, card)
-    with only_looking():
+    with forbid_setup():
         planned, asked = plan(config, device), estimates(config)
     lines = [row for estimate in asked for row in estimate.rows()]
     prices = [{**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in asked]

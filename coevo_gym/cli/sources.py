@@ -11,7 +11,7 @@ import typer
 
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, find_by_name
 from coevo_gym.core.errors import ConfigError, TaskError
-from coevo_gym.core.registry import meant
+from coevo_gym.core.registry import did_you_mean
 from coevo_gym.core.task import Split
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder
@@ -108,7 +108,7 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(
             f"There is no benchmark or trainer {name!r}. "
-            f"{meant(name.lower(), [*names, *trainers])}Benchmarks: {', '.join(names)}. "
+            f"{did_you_mean(name.lower(), [*names, *trainers])}Benchmarks: {', '.join(names)}. "
             f"Trainers: {', '.join(trainers)}."
         )
     return package

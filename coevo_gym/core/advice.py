@@ -31,7 +31,8 @@ class AdviceState(FrozenModel):
     """The state of a piece of advice at the end of a learner step.
 
     Attributes:
-        id: id of the advice; the cues of episodes that get the advice contain it (:func:`advised`).
+        id: id of the advice; the cues of episodes that get the advice contain it
+            (:func:`advice_ids`).
         held: True if the memory contains the advice.
         why: reason for dropping it, or "".
         utility: usefulness measured so far, in [-1, 1]; None until it is measured.
@@ -47,11 +48,11 @@ class AdviceState(FrozenModel):
     origin: AdviceOrigin | None = None
 
 
-def advised(cue_ids: Sequence[str]) -> tuple[str, ...]:
+def advice_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
     """Extract the advice ids from a sequence of cue ids.
 
     Example:
-        >>> advised(("recover", "exp:a1,b2"))
+        >>> advice_ids(("recover", "exp:a1,b2"))
         ('recover', 'a1', 'b2')
     """
     groups = (id.rpartition(":")[2].split(",") for id in cue_ids)

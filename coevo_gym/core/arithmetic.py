@@ -58,7 +58,7 @@ def use_arithmetic(kind: Kind) -> None:
     Call this function before PyTorch computes anything. Otherwise, and for native arithmetic, it
     changes nothing; :func:`warn_if_other` says so.
     """
-    if kind == "native" or _chosen():
+    if kind == "native" or _is_portable_requested():
         return
     before = {name: os.environ[name] for name in PORTABLE if name in os.environ}
     os.environ.update(PORTABLE)
@@ -68,7 +68,7 @@ def use_arithmetic(kind: Kind) -> None:
         os.environ.update(before)
 
 
-def arithmetic_here(gpu: str = "") -> Arithmetic:
+def current_arithmetic(gpu: str = "") -> Arithmetic:
     """Return the arithmetic that this process computes with, and fix it for good.
 
     ``gpu`` is the name of the GPU that computes, or "" if the CPU does.
@@ -110,9 +110,9 @@ def warn_if_other(kind: Kind, here: Arithmetic) -> None:
         )
 
 
-def inherited() -> dict[str, str]:
+def arithmetic_environment() -> dict[str, str]:
     """Return the variables that give portable arithmetic to a process on another machine, or {}."""
-    return dict(PORTABLE) if _chosen() else {}
+    return dict(PORTABLE) if _is_portable_requested() else {}
 
 
 def processor() -> str:
@@ -139,7 +139,7 @@ def _cpu_facts() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
 
 
-def _chosen() -> bool:
+def _is_portable_requested() -> bool:
     return all(os.environ.get(name) == value for name, value in PORTABLE.items())
 
 
@@ -148,7 +148,7 @@ def _is_portable() -> bool:
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()
-    return _chosen() and can_be_portable() and capability == "DEFAULT"
+    return _is_portable_requested() and can_be_portable() and capability == "DEFAULT"
 
 
 def can_be_portable() -> bool:

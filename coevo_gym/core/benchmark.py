@@ -30,8 +30,8 @@ from coevo_gym.core.errors import (
     TaskError,
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
-from coevo_gym.core.registry import BrokenPlugin, Plugins, load_object, meant
-from coevo_gym.core.task import Split, Task, find_models_by, register_models, strictest
+from coevo_gym.core.registry import BrokenPlugin, Plugins, did_you_mean, load_object
+from coevo_gym.core.task import Split, Task, register_model_finder, register_models, strictest
 from coevo_gym.core.trajectory import Step, Trajectory, View
 
 
@@ -117,10 +117,10 @@ class Benchmark(Protocol):
     """The benchmark interface for curricula, agents and trainers.
 
     It may also have a method ``scenarios_of(task)``, see :func:`scenarios_of`, the attributes
-    ``grows`` and ``starts_full``, see :func:`grows` and :func:`starts_full`, a method
-    ``propose(context, rng)``, see :func:`proposes`, methods ``tools()`` and ``action_of(call)``,
-    see :func:`tools_of`, and an attribute ``min_steps``: the minimum number of actions in the
-    reference of a new task.
+    ``grows`` and ``starts_full``, see :func:`grows` and :func:`starts_with_native_tasks`, a method
+    ``propose(context, rng)``, see :func:`proposes_tasks`, methods ``tools()`` and
+    ``action_of(call)``, see :func:`tools_of`, and an attribute ``min_steps``: the minimum number of
+    actions in the reference of a new task.
     """
 
     name: str
@@ -200,7 +200,7 @@ class Benchmark(Protocol):
 
 
 class Proposable(Benchmark, Protocol):
-    """A benchmark in which a model can explore and propose tasks; see :func:`proposable`.
+    """A benchmark in which a model can explore and propose tasks; see :func:`require_proposable`.
 
     It may also have the methods ``operations(task)``, see :func:`operations_of`, and
     ``restrictions(task, walks, split_of)``, see :func:`restrictions_of`.
@@ -271,7 +271,7 @@ def register_benchmark(spec: BenchmarkSpec) -> None:
     Raises:
         ConfigError: if a field is invalid, or another benchmark has the same name or env id.
     """
-    _check(spec)
+    _check_spec(spec)
     _SPECS[spec.name] = spec
     register_models(spec.name, world=spec.world, verifier=spec.verifier)
     if spec.env_id not in gymnasium.registry:
@@ -282,7 +282,7 @@ def register_benchmark(spec: BenchmarkSpec) -> None:
         )
 
 
-def _check(spec: BenchmarkSpec) -> None:
+def _check_spec(spec: BenchmarkSpec) -> None:
     if not _NAME.fullmatch(spec.name):
         raise ConfigError(
             "A benchmark's name must consist of lowercase letters, digits and underscores and "
@@ -308,7 +308,7 @@ def _check(spec: BenchmarkSpec) -> None:
         )
 
 
-def _take(name: str, target: object) -> None:
+def _register_entry_point(name: str, target: object) -> None:
     """Register the benchmark that an entry point provides."""
     spec = target() if callable(target) else target
     if isinstance(spec, BenchmarkSpec):
@@ -323,8 +323,8 @@ def _take(name: str, target: object) -> None:
         raise ConfigError(f"the entry point must provide a benchmark named {name!r}, got {got}")
 
 
-_PLUGINS = Plugins(GROUP, _take)
-find_models_by(_PLUGINS.load)
+_PLUGINS = Plugins(GROUP, _register_entry_point)
+register_model_finder(_PLUGINS.load)
 
 
 def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
@@ -366,7 +366,7 @@ def find_benchmark(name: str) -> BenchmarkSpec:
     if spec is None:
         names = [spec.name for spec in benchmark_specs()]
         raise TaskError(
-            f"Unknown benchmark {name!r}. {meant(name.lower(), names)}"
+            f"Unknown benchmark {name!r}. {did_you_mean(name.lower(), names)}"
             f"Choose one of: {', '.join(names)}."
         )
     return spec
@@ -380,14 +380,14 @@ def get_benchmark(name: str) -> Benchmark:
     """
     spec = find_spec(name)
     if spec is None:
-        if plugin := _PLUGINS.broken(name):
+        if plugin := _PLUGINS.find_broken(name):
             raise TaskError(str(plugin))
         known = ", ".join(sorted(spec.name for spec in benchmark_specs()))
         raise TaskError(f"Unknown benchmark {name!r}. Registered: {known}.")
     return cast(Benchmark, load_object(spec.benchmark))
 
 
-def proposable(benchmark: Benchmark) -> Proposable:
+def require_proposable(benchmark: Benchmark) -> Proposable:
     """Return the benchmark after checking that it supports model-driven exploration.
 
     Raises:
@@ -442,7 +442,7 @@ def grows(benchmark: Benchmark) -> bool:
     return bool(getattr(benchmark, "grows", True))
 
 
-def starts_full(benchmark: Benchmark) -> bool:
+def starts_with_native_tasks(benchmark: Benchmark) -> bool:
     """Return True if a pool starts with the benchmark's own training tasks, not with found tasks.
 
     This is the case if ``starts_full`` is True, or the benchmark does not grow.
@@ -450,7 +450,7 @@ def starts_full(benchmark: Benchmark) -> bool:
     return bool(getattr(benchmark, "starts_full", False)) or not grows(benchmark)
 
 
-def proposes(benchmark: Benchmark) -> bool:
+def proposes_tasks(benchmark: Benchmark) -> bool:
     """Return True if the benchmark itself proposes new tasks, without exploration.
 
     Its method ``propose(context, rng)`` returns drafts. It raises a ``BuildError`` if it cannot,
@@ -478,13 +478,13 @@ def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
     """Determine a task's split from its scenarios and id; see also :meth:`Benchmark.side_of`."""
-    held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
+    held_out = _held_out_splits(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     sides = map(benchmark.split_of, scenarios_of(benchmark, task))
     return strictest(*sides, held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)
-def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
+def _held_out_splits(benchmark: Benchmark) -> Mapping[str, Split]:
     """Map the ids of the benchmark's own validation and test tasks to their splits."""
     splits: dict[str, Split] = {}
     for subset in (None, *benchmark.subsets):
@@ -496,7 +496,7 @@ def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
     return splits
 
 
-def check_claim(task: Task, side: Split, action: str) -> None:
+def check_split_claim(task: Task, side: Split, action: str) -> None:
     """Reject a task that claims to be a training task but belongs to another split.
 
     Args:

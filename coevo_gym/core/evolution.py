@@ -26,7 +26,7 @@ from coevo_gym.core.task import (
 )
 
 
-def _without_defaults(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
+def _drop_empty_fields(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
     """Drop the given fields if they are empty, so that content hashes do not depend on them."""
     return {name: value for name, value in dumped.items() if value or name not in fields}
 
@@ -145,7 +145,7 @@ class Context(FrozenModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_defaults(dump(self), "target", "near", "usual", "attempts")
+        return _drop_empty_fields(dump(self), "target", "near", "usual", "attempts")
 
     @property
     def id(self) -> str:
@@ -171,7 +171,7 @@ class Walk(FrozenModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_defaults(dump(self), "opening")
+        return _drop_empty_fields(dump(self), "opening")
 
 
 class Proposal(FrozenModel):
@@ -222,7 +222,7 @@ class Draft(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _typed(cls, data: Any) -> Any:
+    def _parse_models(cls, data: Any) -> Any:
         return resolve_models(data, "world")
 
     @property
@@ -269,7 +269,7 @@ class Verdict(FrozenModel):
     checks: tuple[Check, ...] = ()
 
 
-def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
+def find_instruction(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
     """Return the instruction found in a JSON draft or its proposal. Return "" if there is none."""
     turns = " / ".join(map(str, proposal.get("turns", ())))
     text = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
@@ -317,7 +317,7 @@ class Round(FrozenModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_defaults(dump(self), "n_enough")
+        return _drop_empty_fields(dump(self), "n_enough")
 
     @property
     def n_wanted(self) -> int:

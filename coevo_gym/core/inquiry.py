@@ -99,7 +99,7 @@ class Analyst:
     scope: Scope
     sampling: Sampling = _SAMPLE
 
-    def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
+    def study_scope(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
         """Return a context manager that records the model queries of a study during a learner step.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps

@@ -22,13 +22,13 @@ from coevo_gym.core.tool_calls import (
     Call,
     Malformed,
     Unnumbered,
-    brief,
-    hermes,
-    json_call,
-    literal,
+    call_from_json,
+    parse_literal,
     parse_python,
     read_hermes,
+    shorten,
     skip_blanks,
+    write_hermes,
 )
 
 
@@ -87,7 +87,7 @@ def _read_qwen3_coder(
     if start < 0 and "<function=" in text:
         return (Malformed("block", f"{OPEN} is missing before <function=…>"),)
     while start >= 0:
-        item, stop = _xml_call(text, start + len(OPEN), schemas)
+        item, stop = _read_xml_call(text, start + len(OPEN), schemas)
         items.append(item)
         start = text.find(OPEN, stop) if stop >= 0 else -1
     return tuple(items)
@@ -98,33 +98,33 @@ _PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>")
 _VALUE_ENDS, _FUNCTION_ENDS = "</parameter>", "</function>"
 
 
-def _xml_call(
+def _read_xml_call(
     text: str, start: int, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Call | Malformed, int]:
     """Read the call at ``start``. Return it and where to go on reading; -1 at the end."""
 
-    def bad(reason: str, place: int) -> tuple[Malformed, int]:
+    def reject(reason: str, place: int) -> tuple[Malformed, int]:
         stop = text.find(CLOSE, place)
-        return Malformed("block", f"{reason} {brief(text[start : start + 200].strip())}"), stop
+        return Malformed("block", f"{reason} {shorten(text[start : start + 200].strip())}"), stop
 
     function = _FUNCTION.match(text, start)
     if function is None:
-        return bad("<function=NAME> is missing in", start)
+        return reject("<function=NAME> is missing in", start)
     name, place = function[1].strip(), function.end()
     schema, arguments = schemas.get(name, {}), {}
     while (parameter := _PARAMETER.match(text, place)) is not None:
         end = text.find(_VALUE_ENDS, parameter.end())
         if end < 0:
-            return bad(f"{_VALUE_ENDS} is missing in", len(text))
+            return reject(f"{_VALUE_ENDS} is missing in", len(text))
         value = text[parameter.end() : end].removeprefix("\n").removesuffix("\n")
         key, place = parameter[1].strip(), end + len(_VALUE_ENDS)
-        arguments[key] = _typed(value, schema.get("properties", {}).get(key, {}), schema)
+        arguments[key] = _convert_value(value, schema.get("properties", {}).get(key, {}), schema)
     place = skip_blanks(text, place)
     if not text.startswith(_FUNCTION_ENDS, place):
-        return bad(f"{_FUNCTION_ENDS} is missing in", place)
+        return reject(f"{_FUNCTION_ENDS} is missing in", place)
     place = skip_blanks(text, place + len(_FUNCTION_ENDS))
     if not text.startswith(CLOSE, place):
-        return bad(f"{CLOSE} is missing in", place)
+        return reject(f"{CLOSE} is missing in", place)
     if not name:
         return Malformed("call", "a call has no name"), place
     return Call(name, arguments), place
@@ -134,7 +134,7 @@ _INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MAX_DIGITS}}}")
 _TRUTH = {"true": True, "false": False}
 
 
-def _typed(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+def _convert_value(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """Convert the text of a value to the type in its schema, or return it if it does not fit."""
     bare = text.strip()
     for kind in _types(schema, root):
@@ -147,7 +147,7 @@ def _typed(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any
         if kind == "integer" and _INTEGER.fullmatch(bare):
             return int(bare)
         if kind in ("number", "array", "object"):
-            value = _json_or_python(bare)
+            value = _parse_json_or_python(bare)
             if isinstance(value, _OF_JSON[kind]) and not isinstance(value, bool):
                 return value
     known = schema.get("enum", ())
@@ -173,14 +173,14 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -
     return sorted(types, key=lambda kind: kind != "null")
 
 
-def _json_or_python(text: str) -> Any:
+def _parse_json_or_python(text: str) -> Any:
     """Decode JSON, or else a Python literal; return None if it is neither."""
     try:
         return DECODER.decode(Unnumbered(text))
     except ValueError:
         pass
     try:
-        return _as_json(literal(text))
+        return _as_json(parse_literal(text))
     except ValueError:
         return None
 
@@ -224,10 +224,10 @@ def _read_llama3(answer: str) -> tuple[Call | Malformed, ...]:
         try:
             value, place = DECODER.raw_decode(text, place)
         except ValueError as error:
-            code = brief(text[place:])
-            return (*items, Malformed("block", f"{code} is not JSON: {brief(str(error))}"))
+            code = shorten(text[place:])
+            return (*items, Malformed("block", f"{code} is not JSON: {shorten(str(error))}"))
         key = "arguments" if isinstance(value, dict) and "arguments" in value else "parameters"
-        items.append(json_call(value, key))
+        items.append(call_from_json(value, key))
         after = _SEPARATOR.match(text, place)
         assert after is not None  # it matches the empty text, too
         place = after.end()
@@ -271,14 +271,14 @@ def _name_arguments(call: Call, schemas: Mapping[str, Mapping[str, Any]]) -> Cal
     names = list(schemas.get(call.name, {}).get("properties", {}))
     if len(call.positional) > len(names):
         if call.name not in schemas:
-            return Malformed("tool", f"there is no tool {brief(repr(call.name))}")
+            return Malformed("tool", f"there is no tool {shorten(repr(call.name))}")
         n = len(call.positional)
         return Malformed("arguments", f"{call.name} takes {len(names)} arguments, got {n}")
     arguments = {**dict(zip(names, call.positional, strict=False)), **call.arguments}
     try:
         return Call(call.name, _as_json(arguments))
     except ValueError as error:
-        return Malformed("arguments", f"an argument of {brief(call.name)} is not JSON: {error}")
+        return Malformed("arguments", f"an argument of {shorten(call.name)} is not JSON: {error}")
 
 
 def _as_json(value: Any) -> Any:
@@ -290,7 +290,7 @@ def _as_json(value: Any) -> Any:
     try:
         return json.loads(json.dumps(value))
     except (TypeError, RecursionError) as error:
-        raise ValueError(brief(str(error))) from error
+        raise ValueError(shorten(str(error))) from error
 
 
 def _write_pythonic(calls: Sequence[Call]) -> str:
@@ -301,11 +301,11 @@ def _write_pythonic(calls: Sequence[Call]) -> str:
 
 
 NOTATIONS: Mapping[str, Notation] = {
-    "hermes": Notation(lambda text, _: read_hermes(text), hermes),
+    "hermes": Notation(lambda text, _: read_hermes(text), write_hermes),
     "qwen3_coder": Notation(_read_qwen3_coder, _write_qwen3_coder),
     "llama3": Notation(lambda text, _: _read_llama3(text), _write_llama3),
     "pythonic": Notation(_read_pythonic, _write_pythonic),
-    "openai": Notation(lambda text, _: read_hermes(text), hermes),
+    "openai": Notation(lambda text, _: read_hermes(text), write_hermes),
 }
 """Notations of calls: of Hermes and Qwen2.5 and 3 (JSON between tags), of Qwen3-Coder (XML), of
 Llama 3.1 (JSON) and of Llama 3.2 and 4 (a Python list of calls). With an endpoint of OpenAI's API

@@ -37,25 +37,31 @@ def origin_of(path: str) -> str:
     return path.rpartition(":")[0]
 
 
-def is_file(origin: str) -> bool:
+def is_python_file(origin: str) -> bool:
     """Return True for a Python file, False for a module."""
     return origin.endswith(".py")
 
 
-def relative_to(folder: Path, path: str) -> str:
+def absolute_import_path(folder: Path, path: str) -> str:
     """Return an import path with an absolute file. A relative file is in ``folder``."""
     origin, _, name = path.rpartition(":")
-    return f"{(folder / Path(origin).expanduser()).resolve()}:{name}" if is_file(origin) else path
+    return (
+        f"{(folder / Path(origin).expanduser()).resolve()}:{name}"
+        if is_python_file(origin)
+        else path
+    )
 
 
-def load_own(path: str) -> Any:
+def load_own_object(path: str) -> Any:
     """Import and return the object that an import path names.
 
     Raises:
         ConfigError: if it does not exist or cannot be imported.
     """
     origin, _, name = path.rpartition(":")
-    module = import_file(Path(origin).resolve()) if is_file(origin) else _import_module(origin)
+    module = (
+        import_file(Path(origin).resolve()) if is_python_file(origin) else _import_module(origin)
+    )
     if not hasattr(module, name):
         known = [known for known, thing in vars(module).items() if _is_defined_in(module, thing)]
         hint = suggest(name, known) if known else "It defines no class and no function."
@@ -91,7 +97,8 @@ def import_file(path: Path) -> ModuleType:
     except Exception as error:  # the user's file may raise anything
         del sys.modules[name]
         raise ConfigError(
-            f"{path}{_line(error, path)} cannot be imported: {type(error).__name__}: {error}"
+            f"{path}{_describe_line(error, path)} cannot be imported: "
+            f"{type(error).__name__}: {error}"
         ) from error
     _imported[name] = module
     return module
@@ -109,7 +116,7 @@ def file_hash(path: Path) -> str:
 def origin_hash(origin: str) -> str:
     """Return a hash of the content of a file or module, or "" if it does not exist."""
     try:
-        if is_file(origin):
+        if is_python_file(origin):
             return file_hash(Path(origin))
         spec = find_spec(origin)
         return file_hash(Path(spec.origin)) if spec is not None and spec.origin else ""
@@ -137,7 +144,7 @@ def _is_defined_in(module: ModuleType, thing: object) -> bool:
     return callable(thing) and getattr(thing, "__module__", None) == module.__name__
 
 
-def _line(error: Exception, path: Path) -> str:
+def _describe_line(error: Exception, path: Path) -> str:
     """Return the error's location in the file as ", line N", or "" if it is unknown."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"

@@ -17,7 +17,7 @@ MAX_BYTES = 64 << 20
 """Size limit in bytes for a file read at once, or for one line of a file read line by line."""
 
 
-def check_plain(path: Path, *, pipes: bool = True) -> None:
+def check_regular_file(path: Path, *, pipes: bool = True) -> None:
     """Check that a path is a regular file or, with ``pipes``, a pipe.
 
     Raises:
@@ -36,7 +36,7 @@ def open_regular(path: Path) -> BufferedReader:
     Raises:
         OSError: if the file cannot be opened, or is not a regular file.
     """
-    check_plain(path, pipes=False)
+    check_regular_file(path, pipes=False)
     return path.open("rb")
 
 
@@ -46,11 +46,11 @@ def read_file(path: Path, *, most_bytes: int = MAX_BYTES) -> bytes:
     Raises:
         OSError: if the file cannot be read, is not a regular file or a pipe, or is too large.
     """
-    check_plain(path)
+    check_regular_file(path)
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise OSError(errno.EFBIG, f"it is larger than {_megabytes(most_bytes)}", str(path))
+        raise OSError(errno.EFBIG, f"it is larger than {_format_megabytes(most_bytes)}", str(path))
     return data
 
 
@@ -62,15 +62,15 @@ def read_lines(path: Path, *, most_bytes: int = MAX_BYTES) -> Iterator[bytes]:
     Raises:
         OSError: if the file cannot be read, is not a regular file or a pipe, or a line is too long.
     """
-    check_plain(path)
+    check_regular_file(path)
     with path.open("rb") as file:
         lines = iter(lambda: file.readline(most_bytes + 1), b"")
         for number, line in enumerate(lines, start=1):
             if len(line) > most_bytes and not line.endswith(b"\n"):
-                problem = f"line {number} is longer than {_megabytes(most_bytes)}"
+                problem = f"line {number} is longer than {_format_megabytes(most_bytes)}"
                 raise OSError(errno.EFBIG, problem, str(path))
             yield line.removesuffix(b"\n")
 
 
-def _megabytes(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / (1 << 20):.0f} MiB"

@@ -50,7 +50,10 @@ class Registry:
         entries: dict[str, EntryPoint] = {}
         for entry_point in entry_points(group=self.group):
             if entry_point.name in self.built_in or entry_point.name in entries:
-                _LOG.warning("%s is skipped: the name is taken", _origin(self.kind, entry_point))
+                _LOG.warning(
+                    "%s is skipped: the name is taken",
+                    _describe_entry_point(self.kind, entry_point),
+                )
             else:
                 entries[entry_point.name] = entry_point
         return entries
@@ -68,7 +71,7 @@ class Registry:
         if name in self.built_in:
             raise ConfigError(f"{name!r} is a built-in {self.kind}. Choose another name.")
         if name in self._entry_points:
-            origin = _origin(self.kind, self._entry_points[name])
+            origin = _describe_entry_point(self.kind, self._entry_points[name])
             raise ConfigError(f"{origin} already uses this name. Choose another name.")
         self._added[name] = thing
 
@@ -89,12 +92,12 @@ class Registry:
             return entry_point.load()
         except Exception as error:  # third-party code may raise anything
             raise ConfigError(
-                f"{_origin(self.kind, entry_point)} cannot be imported "
+                f"{_describe_entry_point(self.kind, entry_point)} cannot be imported "
                 f"({entry_point.value}): {type(error).__name__}: {error}"
             ) from error
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a similar known name as a "Did you mean" question. Return "" if none is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
@@ -102,7 +105,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 def suggest(name: str, known: Collection[str]) -> str:
     """Return a sentence that suggests known alternatives to an unknown name."""
-    return meant(name, known).strip() or f"Choose one of: {', '.join(known)}."
+    return did_you_mean(name, known).strip() or f"Choose one of: {', '.join(known)}."
 
 
 def load_object(path: str) -> Any:
@@ -111,7 +114,7 @@ def load_object(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _origin(kind: str, entry_point: EntryPoint) -> str:
+def _describe_entry_point(kind: str, entry_point: EntryPoint) -> str:
     package = entry_point.dist.name if entry_point.dist else "an installed package"
     return f"The {kind} {entry_point.name!r} from {package}"
 
@@ -167,7 +170,7 @@ class Plugins:
                 self._load(entry)
             return tuple(self._broken)
 
-    def broken(self, name: str) -> BrokenPlugin | None:
+    def find_broken(self, name: str) -> BrokenPlugin | None:
         """Return the broken plug-in with this name, or None."""
         return next((plugin for plugin in self._broken if plugin.name == name), None)
 

@@ -35,7 +35,7 @@ def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | N
     return next((model for model in models if kind_of(model) == kind), None)
 
 
-def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+def add_default_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings tree with the default ``kind`` added to sections that omit it."""
     tree = dict(data)
     for name, field in model.model_fields.items():
@@ -45,7 +45,7 @@ def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any
         if len(models) > 1 and "kind" not in section:
             section = {"kind": field.get_default(call_default_factory=True).kind, **section}
         chosen = variant(models, section.get("kind"))
-        tree[name] = with_kinds(chosen, section) if chosen else section
+        tree[name] = add_default_kinds(chosen, section) if chosen else section
     return tree
 
 
@@ -80,20 +80,20 @@ def overlay_section(
     return overlay(chosen, base, changes)
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each value of a settings tree with its dotted key."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
 
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings with dotted keys to nested sections. This is the inverse of :func:`flat`.
+def unflatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert settings with dotted keys to nested sections. This is the inverse of :func:`flatten`.
 
     Example:
-        >>> nested({"learner.lr": 0.1, "learner.epochs": 2})
+        >>> unflatten({"learner.lr": 0.1, "learner.epochs": 2})
         {'learner': {'lr': 0.1, 'epochs': 2}}
     """
     tree: dict[str, Any] = {}

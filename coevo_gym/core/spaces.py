@@ -59,14 +59,14 @@ def clean_text(text: str, max_length: int) -> str:
     return f"{text[:length]} [{len(text) - length} characters cut]"
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Replace control and invisible characters with their names, to make them visible.
 
     Otherwise a terminal would interpret them: they can recolour the screen, set the window title,
     or write to the clipboard. Tabs and line ends stay.
 
     Example:
-        >>> visible("a" + chr(27) + "[31mb" + chr(0x202E))
+        >>> make_visible("a" + chr(27) + "[31mb" + chr(0x202E))
         'a[ESC][31mb[202E]'
     """
     if text.isascii() and text.isprintable():
@@ -76,11 +76,11 @@ def visible(text: str) -> str:
     )
 
 
-def spaced(name: str) -> str:
+def split_name(name: str) -> str:
     """Split a name in ``snake_case`` or ``CamelCase`` into words.
 
     Example:
-        >>> spaced("file_name"), spaced("SongLike"), spaced("cityA")
+        >>> split_name("file_name"), split_name("SongLike"), split_name("cityA")
         ('file name', 'song like', 'city A')
     """
     words = _HUMP.sub(" ", name).replace("_", " ").split()

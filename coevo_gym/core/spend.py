@@ -4,7 +4,7 @@ A policy reserves its requests' maximum cost, sends as many requests as the caps
 counts the actual cost:
 
     >>> meter = Meter(Caps(max_tokens_total=1000))
-    >>> with meter.hold([(700, 200), (700, 200)]) as n:
+    >>> with meter.reserve([(700, 200), (700, 200)]) as n:
     ...     meter.count("explore", Usage(calls=n, prompt_tokens=650, completion_tokens=20))
     >>> n, meter.total.tokens
     (1, 670)
@@ -110,12 +110,12 @@ class Cost(FrozenModel):
     def __add__(self, other: Cost) -> Cost:
         return Cost(**{name: value + getattr(other, name) for name, value in self})
 
-    def less(self, other: Cost) -> Cost:
+    def subtract(self, other: Cost) -> Cost:
         """Subtract another cost, setting negative fields to 0."""
         return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
 
     @classmethod
-    def of(cls, env_steps: int, *usages: Usage) -> Cost:
+    def from_usages(cls, env_steps: int, *usages: Usage) -> Cost:
         """Create a cost from env steps and model usage."""
         return cls(
             env_steps=env_steps,
@@ -167,7 +167,7 @@ class Caps(FrozenModel):
     """Maximum cost of the whole run in US dollars, based on endpoint prices; None for no cap."""
 
 
-def allow(
+def count_allowed(
     requests: Sequence[Tokens],
     *,
     calls: int | None,
@@ -182,7 +182,7 @@ def allow(
     other arguments are the remaining amounts; None for no cap.
 
     Example:
-        >>> allow([(100, 50), (4000, 500), (10, 10)], calls=3, tokens=1000, usd=None)
+        >>> count_allowed([(100, 50), (4000, 500), (10, 10)], calls=3, tokens=1000, usd=None)
         1
     """
     prompt = completion = 0
@@ -269,7 +269,7 @@ class Meter:
         self._waiting: list[Future[None]] = []
         self._waited: dict[str, float] = {}  # seconds, by round
         self.save: Callable[[], None] = lambda: None
-        self.scopes.on_begin(self._begin)
+        self.scopes.on_begin(self._begin_scope)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
@@ -277,7 +277,7 @@ class Meter:
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:
-            self._close(path)
+            self._close_round(path)
 
     @property
     def total(self) -> Cost:
@@ -306,7 +306,7 @@ class Meter:
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():
-                    self._add(round, purpose, cost, Cost.of(0, cost), again=True)
+                    self._add_cost(round, purpose, cost, Cost.from_usages(0, cost), again=True)
 
     def state_dict(self, *, committed: bool = False) -> dict[str, Any]:
         """Return the state as JSON.
@@ -318,12 +318,14 @@ class Meter:
         with self._lock:
             forgotten = dict(self._forgotten)
             for path, purposes in self._spent.items():
-                if (round := _round(path)) in self._open:
-                    forgotten[round] = forgotten.get(round, Cost()) + Cost.of(0, *purposes.values())
+                if (round := _round_of(path)) in self._open:
+                    forgotten[round] = forgotten.get(round, Cost()) + Cost.from_usages(
+                        0, *purposes.values()
+                    )
             spent = {
                 path: {purpose: usage.model_dump() for purpose, usage in purposes.items()}
                 for path, purposes in self._spent.items()
-                if _round(path) not in self._open
+                if _round_of(path) not in self._open
             }
             return {
                 "spent": spent,
@@ -345,25 +347,25 @@ class Meter:
             self._open = set()
 
     @contextmanager
-    def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
+    def reserve(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
         """Reserve budget for as many requests as the caps allow, and yield the number of requests.
 
         If only requests in flight fill the caps, wait for these: only actual spending rejects a
         request. The budget is each request's maximum cost.
         """
-        while isinstance(reservation := self._reserve(requests, prices), Future):
+        while isinstance(reservation := self._try_to_reserve(requests, prices), Future):
             reservation.result()
-        with self._hold_while_open(reservation) as n:
+        with self._use_reservation(reservation) as n:
             yield n
 
     @asynccontextmanager
-    async def hold_async(
+    async def reserve_async(
         self, requests: Sequence[Tokens], prices: Prices = FREE
     ) -> AsyncIterator[int]:
-        """Reserve budget as :meth:`hold` does, but without blocking the event loop."""
-        while isinstance(reservation := self._reserve(requests, prices), Future):
+        """Reserve budget as :meth:`reserve` does, but without blocking the event loop."""
+        while isinstance(reservation := self._try_to_reserve(requests, prices), Future):
             await asyncio.wrap_future(reservation)
-        with self._hold_while_open(reservation) as n:
+        with self._use_reservation(reservation) as n:
             yield n
 
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
@@ -372,10 +374,10 @@ class Meter:
         ``capped`` counts towards the caps on the whole run, if it differs from ``usage``.
         """
         with self._lock:
-            cost = Cost.of(0, usage if capped is None else capped)
-            self._add(self.scopes.path, purpose, usage, cost, again=usage.cached > 0)
+            cost = Cost.from_usages(0, usage if capped is None else capped)
+            self._add_cost(self.scopes.path, purpose, usage, cost, again=usage.cached > 0)
 
-    def _reserve(
+    def _try_to_reserve(
         self, requests: Sequence[Tokens], prices: Prices
     ) -> tuple[str, Cost] | Future[None]:
         """Reserve budget for as many requests as the caps allow.
@@ -386,18 +388,18 @@ class Meter:
         """
         path = self.scopes.path
         with self._lock:
-            n = self._allowed(path, requests, prices)
+            n = self._count_allowed(path, requests, prices)
             if not n and self._held:
                 self._waiting.append(Future())
                 return self._waiting[-1]
             prompt, completion = (sum(most[part] for most in requests[:n]) for part in (0, 1))
             usd = prices.usd(prompt, completion)
-            reservation = _round(path), Cost(requests=n, tokens=prompt + completion, usd=usd)
+            reservation = _round_of(path), Cost(requests=n, tokens=prompt + completion, usd=usd)
             self._held.append(reservation)
             return reservation
 
     @contextmanager
-    def _hold_while_open(self, reservation: tuple[str, Cost]) -> Iterator[int]:
+    def _use_reservation(self, reservation: tuple[str, Cost]) -> Iterator[int]:
         begun = time.perf_counter()
         try:
             if reservation[1].requests:
@@ -413,16 +415,20 @@ class Meter:
                 if future.set_running_or_notify_cancel():  # False if the waiter was cancelled
                     future.set_result(None)
 
-    def _allowed(self, path: str, requests: Sequence[Tokens], prices: Prices) -> int:
-        caps, round = self.caps, _round(path)
-        usages = [u for name, p in self._spent.items() if _round(name) == round for u in p.values()]
+    def _count_allowed(self, path: str, requests: Sequence[Tokens], prices: Prices) -> int:
+        caps, round = self.caps, _round_of(path)
+        usages = [
+            u for name, p in self._spent.items() if _round_of(name) == round for u in p.values()
+        ]
         duration = sum(
             usage.seconds for usage in usages
         )  # includes the original time of tape answers
         seconds = max(duration, self._waited.get(round, 0.0))
         if caps.max_seconds_per_round is not None and seconds >= caps.max_seconds_per_round:
             return 0
-        here = sum((cost for name, cost in self._held if name == round), Cost.of(0, *usages))
+        here = sum(
+            (cost for name, cost in self._held if name == round), Cost.from_usages(0, *usages)
+        )
         total = self.committed
         tokens = [
             cap - spent
@@ -433,7 +439,7 @@ class Meter:
             if cap is not None
         ]
         calls, usd = caps.max_calls_per_round, caps.max_usd_total
-        return allow(
+        return count_allowed(
             requests,
             calls=None if calls is None else calls - here.requests,
             tokens=min(tokens, default=None),
@@ -441,26 +447,26 @@ class Meter:
             prices=prices,
         )
 
-    def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
+    def _add_cost(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
         """Add a cost to the totals. If ``again``, leave out the part counted before a reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
-        if again and (before := self._forgotten.get(round := _round(path))):
-            self._forgotten[round] = before.less(cost)
-            cost = cost.less(before)
+        if again and (before := self._forgotten.get(round := _round_of(path))):
+            self._forgotten[round] = before.subtract(cost)
+            cost = cost.subtract(before)
         self._total += cost
 
-    def _begin(self, path: str) -> None:
+    def _begin_scope(self, path: str) -> None:
         with self._lock:
-            round = _round(path)
+            round = _round_of(path)
             self._open.add(round)
-            cost = Cost.of(0, *self._spent.pop(path, {}).values())
+            cost = Cost.from_usages(0, *self._spent.pop(path, {}).values())
             self._forgotten[round] = self._forgotten.get(round, Cost()) + cost
 
-    def _close(self, round: str) -> None:
+    def _close_round(self, round: str) -> None:
         with self._lock:
             whole = self.usage(round)
-            for path in [path for path in self._spent if _round(path) == round]:
+            for path in [path for path in self._spent if _round_of(path) == round]:
                 del self._spent[path]
             self._spent[round] = whole
             self._forgotten.pop(round, None)
@@ -468,7 +474,7 @@ class Meter:
             self._open.discard(round)
 
 
-def _round(path: str) -> str:
+def _round_of(path: str) -> str:
     return path.partition("/")[0]
 
 

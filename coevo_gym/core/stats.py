@@ -1,12 +1,12 @@
 """Statistics for counts and repeated measurements.
 
 ```python
-from coevo_gym.core.stats import paired, sign_flip
+from coevo_gym.core.stats import paired, sign_flip_test
 
 ours, baseline = [0.61, 0.58, 0.66], [0.55, 0.57, 0.60]  # success of three seeds
 found = paired(ours, baseline)
 print(f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], {found.wins} of {found.n}")
-print(sign_flip([a - b for a, b in zip(ours, baseline)]))
+print(sign_flip_test([a - b for a, b in zip(ours, baseline)]))
 ```
 """
 
@@ -121,7 +121,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
         >>> mean_and_sd([1.0, 2.0, 3.0])
         (2.0, 1.0)
     """
-    _check("mean_and_sd", values)
+    _check_finite("mean_and_sd", values)
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return mean, math.nan
@@ -172,14 +172,14 @@ def student_t_quantile(p: float, df: int) -> float:
     low, high = -math.pi / 2, math.pi / 2
     for _ in range(200):
         angle = (low + high) / 2
-        below, above = (angle, high) if _below(angle, df) < p else (low, angle)
+        below, above = (angle, high) if _probability_below(angle, df) < p else (low, angle)
         if (below, above) == (low, high):
             break
         low, high = below, above
     return math.sqrt(df) * math.tan((low + high) / 2)
 
 
-def _below(angle: float, df: int) -> float:
+def _probability_below(angle: float, df: int) -> float:
     """Compute the probability that Student's t is below ``sqrt(df) * tan(angle)``."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = df % 2
@@ -205,14 +205,14 @@ def sign_test(differences: Sequence[float]) -> float:
         >>> round(sign_test([0.1] * 9 + [-0.1]), 6)
         0.021484
     """
-    _check("sign_test", differences)
+    _check_finite("sign_test", differences)
     wins, losses = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
     n = wins + losses
     tail: int = sum(math.comb(n, k) for k in range(min(wins, losses) + 1))
     return min(1.0, 2 * tail / (1 << n))
 
 
-def sign_flip(differences: Sequence[float]) -> float:
+def sign_flip_test(differences: Sequence[float]) -> float:
     """Run a two-sided sign-flip test for a mean difference of 0, and return the p-value.
 
     For up to 16 differences, all assignments of signs are enumerated. For more, 100,000
@@ -224,10 +224,10 @@ def sign_flip(differences: Sequence[float]) -> float:
     Source: Fisher's randomisation test of paired differences.
 
     Example:
-        >>> sign_flip([0.3, 0.1, 0.2, 0.4])
+        >>> sign_flip_test([0.3, 0.1, 0.2, 0.4])
         0.125
     """
-    _check("sign_flip", differences)
+    _check_finite("sign_flip_test", differences)
     sizes = np.abs(np.asarray(differences, dtype=np.float64))
     n = len(sizes)
     # Equal sums may differ in their last bits, depending on the order of addition.
@@ -287,7 +287,7 @@ def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
         >>> [round(end, 3) for end in paired_shares_interval([1] * 12 + [-1] * 4 + [0] * 34)]
         [-0.001, 0.308]
     """
-    _check("paired_shares_interval", differences)
+    _check_finite("paired_shares_interval", differences)
     if wrong := [value for value in differences if abs(value) > 1]:
         raise ValueError(f"paired_shares_interval needs differences in [-1, 1], got {wrong[0]}")
     n = len(differences) + 2
@@ -407,7 +407,7 @@ def point_biserial(values: Sequence[float], outcomes: Sequence[float]) -> float:
             "point_biserial needs two series of equal length, "
             f"got {len(values)} and {len(outcomes)}"
         )
-    _check("point_biserial", [*values, *outcomes])
+    _check_finite("point_biserial", [*values, *outcomes])
     x, y = (np.asarray(part, dtype=np.float64) for part in (values, outcomes))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
@@ -446,7 +446,7 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
     return (equal * n - by_chance) / (n * n - by_chance)
 
 
-def _check(name: str, values: Sequence[float]) -> None:
+def _check_finite(name: str, values: Sequence[float]) -> None:
     if not len(values):
         raise ValueError(f"{name} needs at least one value")
     if wrong := [value for value in values if not math.isfinite(value)]:

@@ -29,7 +29,7 @@ from pydantic import (
 
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.registry import load_object
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 
 SCHEMA_VERSION = 1
 OPEN = "open"
@@ -124,21 +124,21 @@ JsonObject = Annotated[
 """A frozen JSON object as a pydantic field."""
 
 
-def encodable(text: str) -> str:
+def check_encodable(text: str) -> str:
     """Validate that ``text`` can be encoded as UTF-8 (no lone surrogates)."""
     text.encode()
     return text
 
 
-Text = Annotated[str, AfterValidator(encodable)]
+Text = Annotated[str, AfterValidator(check_encodable)]
 """A string without lone surrogates as a pydantic field."""
 
 
-def _on_a_line(name: str) -> str:
-    return name if name.isprintable() else visible(" ".join(encodable(name).split()))
+def _to_single_line(name: str) -> str:
+    return name if name.isprintable() else make_visible(" ".join(check_encodable(name).split()))
 
 
-Name = Annotated[str, AfterValidator(_on_a_line)]
+Name = Annotated[str, AfterValidator(_to_single_line)]
 """A name as a pydantic field: one line, with control characters replaced with their names."""
 
 
@@ -148,7 +148,7 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def shaped(pattern: str, rule: str) -> AfterValidator:
+def pattern_validator(pattern: str, rule: str) -> AfterValidator:
     """Create a validator for strings that must match a pattern. ``rule`` is the error message."""
 
     def check(text: str) -> str:
@@ -194,7 +194,7 @@ def register_models(benchmark: str, *, world: str, verifier: str) -> None:
     _MODELS[benchmark] = (world, verifier)
 
 
-def find_models_by(look: Callable[[str], object]) -> None:
+def register_model_finder(look: Callable[[str], object]) -> None:
     """Register a callback that can find the data models of a benchmark, given its name."""
     _LOOKS.append(look)
 
@@ -240,7 +240,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def folded(value: Any) -> Any:
+def fold_strings(value: Any) -> Any:
     r"""Normalise all strings in a JSON value for comparison.
 
     Two strings that differ only in case, whitespace, invisible characters or Unicode compatibility
@@ -248,7 +248,7 @@ def folded(value: Any) -> Any:
     that are not strings, mappings or sequences are unchanged.
 
     Example:
-        >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")
+        >>> fold_strings("Move  the FILE "), fold_strings("move\u200b the \uff46ile")
         ('movethefile', 'movethefile')
     """
     if isinstance(value, str):
@@ -257,9 +257,9 @@ def folded(value: Any) -> Any:
         text = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
         return unicodedata.normalize("NFKC", text)
     if isinstance(value, Mapping):
-        return {folded(key): folded(item) for key, item in value.items()}
+        return {fold_strings(key): fold_strings(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return tuple(map(folded, value))
+        return tuple(map(fold_strings, value))
     return value
 
 
@@ -298,11 +298,11 @@ class Task(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _typed(cls, data: Any) -> Any:
+    def _parse_models(cls, data: Any) -> Any:
         return resolve_models(data, "world", "verifier")
 
     @model_validator(mode="after")
-    def _require_name(self) -> Task:
+    def _check_origin_and_set_name(self) -> Task:
         if (self.origin == OPEN) is not isinstance(self.verifier, NothingAsked):
             raise ValueError(
                 "the verifier NothingAsked and the origin 'open' must be used together, "
@@ -341,7 +341,7 @@ class Task(FrozenModel):
         """Return the task as one line of JSON that :meth:`from_json` can read in any process."""
         return canonical_json(self.model_dump(mode="json"))
 
-    def require_asked(self, action: str) -> Task:
+    def require_goal(self, action: str) -> Task:
         """Check that this task has a goal, and return the task.
 
         Args:

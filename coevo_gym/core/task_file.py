@@ -32,10 +32,10 @@ class TaskList(tuple[Task, ...]):
         return super().__getitem__(index)
 
     def __repr__(self) -> str:
-        return described(self)
+        return describe_tasks(self)
 
 
-def described(tasks: Sequence[Task]) -> str:
+def describe_tasks(tasks: Sequence[Task]) -> str:
     """Return a one-line summary of tasks."""
     if not tasks:
         return "<no tasks>"
@@ -56,7 +56,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     tasks = []
     for number, line in task_lines(path):
         try:
-            tasks.append(Task.from_json(decoded(line)))
+            tasks.append(Task.from_json(decode_line(line)))
         except TaskError as error:
             raise TaskError(f"{path}, line {number}: {error}") from error
     return tuple(tasks)
@@ -81,7 +81,7 @@ def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise TaskError(f"{str(path)!r} is not a valid file name: {error}.") from error
 
 
-def decoded(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     """Return a line of a task file as text.
 
     Raises:

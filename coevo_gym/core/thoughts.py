@@ -17,11 +17,11 @@ _OPENED = re.compile(r"<think>\s*\Z")
 _CHANNEL, _FINAL = "<|channel|>", "<|channel|>final<|message|>"
 
 
-def opened_thought(prompt: str) -> str:
+def thought_opening(prompt: str) -> str:
     r"""Return the text that opens a thought at the end of a prompt, or "" if there is none.
 
     Example:
-        >>> opened_thought("<|assistant|>\n<think>\n"), opened_thought("<|assistant|>\n")
+        >>> thought_opening("<|assistant|>\n<think>\n"), thought_opening("<|assistant|>\n")
         ('<think>\n', '')
     """
     match = _OPENED.search(prompt)
@@ -59,7 +59,7 @@ def without_thoughts(answer: str) -> str:
     return "".join(parts).strip()
 
 
-def read_speech(completion: Completion) -> str:
+def text_without_thoughts(completion: Completion) -> str:
     """Return the text of an answer without its thoughts.
 
     If an answer was cut off and its tokens are unknown, its prompt may have opened a thought. Such
@@ -67,7 +67,7 @@ def read_speech(completion: Completion) -> str:
     their prompt include the opening tag in the text.
 
     Example:
-        >>> read_speech(Completion("Perhaps I should look", None, Finish.LENGTH))
+        >>> text_without_thoughts(Completion("Perhaps I should look", None, Finish.LENGTH))
         ''
     """
     text = completion.text

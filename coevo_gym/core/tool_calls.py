@@ -5,7 +5,7 @@ Reading takes time linear in the length of the text. Text that cannot be read is
 (:class:`Malformed`), never an exception.
 
 The envs read Hermes notation. Agents read the notation of their model
-(``coevo_gym.core.notations``), and write Hermes notation for the env (:func:`hermes`).
+(``coevo_gym.core.notations``), and write Hermes notation for the env (:func:`write_hermes`).
 """
 
 from __future__ import annotations
@@ -69,43 +69,45 @@ def parse_python(code: str, names: Mapping[str, Any] | None = None) -> tuple[Cal
     """
     try:
         # An unknown escape is kept as two characters, without Python's warning.
-        tree = ast.parse(_escape(code), mode="eval").body
+        tree = ast.parse(_escape_backslashes(code), mode="eval").body
         if not isinstance(tree, ast.List):
             raise ValueError("not a list of calls")
-        return tuple(_python_call(node, names or {}) for node in tree.elts)
+        return tuple(_call_from_python(node, names or {}) for node in tree.elts)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        return (Malformed("call", f"{brief(code)} is not a list of calls: {brief(str(error))}"),)
+        return (
+            Malformed("call", f"{shorten(code)} is not a list of calls: {shorten(str(error))}"),
+        )
 
 
-def literal(code: str) -> Any:
+def parse_literal(code: str) -> Any:
     """Parse a Python literal.
 
     Raises:
         ValueError: if the code is not a literal, or contains an int of more than 1,000 digits.
     """
     try:
-        return _literal(ast.parse(code, mode="eval").body)
+        return _literal_value(ast.parse(code, mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{brief(code)} is not a literal: {error}") from error
+        raise ValueError(f"{shorten(code)} is not a literal: {error}") from error
 
 
 def read_hermes(text: str) -> tuple[Call | Malformed, ...]:
     """Read the calls between ``<tool_call>`` tags, each of which is JSON; other text is ignored."""
-    return tuple(_blocks(Unnumbered(text)))
+    return tuple(_read_blocks(Unnumbered(text)))
 
 
-def hermes(calls: Iterable[Call | Malformed]) -> str:
+def write_hermes(calls: Iterable[Call | Malformed]) -> str:
     """Write calls in Hermes notation, which has no positional arguments.
 
     The reason of a malformed call is written in its place, so that a reader returns it again.
 
     Example:
-        >>> print(hermes([Call("cd", {"folder": "a"})]))
+        >>> print(write_hermes([Call("cd", {"folder": "a"})]))
         <tool_call>
         {"name": "cd", "arguments": {"folder": "a"}}
         </tool_call>
     """
-    return _in_blocks(
+    return _write_blocks(
         {"error": call.reason, "kind": call.kind}
         if isinstance(call, Malformed)
         else {"name": call.name, "arguments": call.arguments}
@@ -113,7 +115,7 @@ def hermes(calls: Iterable[Call | Malformed]) -> str:
     )
 
 
-def hermes_of_tool_calls(tool_calls: object) -> str:
+def tool_calls_to_hermes(tool_calls: object) -> str:
     """Write the ``tool_calls`` of an OpenAI assistant message in Hermes notation.
 
     Anything may be in them: what is not a call is written as it is, for the reader to reject.
@@ -129,10 +131,10 @@ def hermes_of_tool_calls(tool_calls: object) -> str:
         if isinstance(arguments, str) and arguments.strip() in ("", "null"):
             arguments = "{}"
         blocks.append({"name": function.get("name"), "arguments": arguments})
-    return _in_blocks(blocks)
+    return _write_blocks(blocks)
 
 
-def _in_blocks(values: Iterable[object]) -> str:
+def _write_blocks(values: Iterable[object]) -> str:
     """Write JSON values between tags, without tags of thoughts, which would hide calls."""
     texts = (json.dumps(value, ensure_ascii=False) for value in values)
     return "\n".join(f"{OPEN}\n{_THOUGHT.sub(_ESCAPED, text)}\n{CLOSE}" for text in texts)
@@ -141,14 +143,14 @@ def _in_blocks(values: Iterable[object]) -> str:
 _THOUGHT, _ESCAPED = re.compile(r"<(/?think>)"), r"\\u003c\1"
 
 
-def results_of(text: str, n: int) -> tuple[tuple[str, ...], str]:
+def split_results(text: str, n: int) -> tuple[tuple[str, ...], str]:
     r"""Split an observation into the results of ``n`` calls and the text that follows them.
 
     A result is between ``<tool_response>`` tags. If the number of results is another one, because a
     result contains such a tag, the first result is the whole text, and the others are "".
 
     Example:
-        >>> results_of("<tool_response>\n3\n</tool_response>\nMore?", 1)
+        >>> split_results("<tool_response>\n3\n</tool_response>\nMore?", 1)
         (('3',), 'More?')
     """
     body, _, rest = text.rpartition(_RESULT_CLOSES)
@@ -175,7 +177,7 @@ class Unnumbered(str):
         return -1
 
 
-def _int(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     """Parse a JSON integer.
 
     Raises:
@@ -196,24 +198,24 @@ class _Decoder(json.JSONDecoder):
             raise ValueError(_TOO_DEEP) from None
         level = [value]
         for _ in range(MAX_DEPTH):
-            level = [inner for outer in level for inner in _items(outer)]
+            level = [inner for outer in level for inner in _child_values(outer)]
         if level:
             raise ValueError(_TOO_DEEP)
         return value, stop
 
 
-def _items(value: Any) -> Iterable[Any]:
+def _child_values(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-DECODER = _Decoder(parse_int=_int)
+DECODER = _Decoder(parse_int=_parse_int)
 """Decoder of JSON with limits on nesting and on digits, whose errors are ``ValueError``."""
 _SPACE = re.compile(r"\s*")
 
 
-def _blocks(text: str) -> Iterator[Call | Malformed]:
+def _read_blocks(text: str) -> Iterator[Call | Malformed]:
     """Yield the calls between the tool-call tags in a message.
 
     A block ends at the first closing tag after its JSON, so a string may contain the tag.
@@ -225,17 +227,17 @@ def _blocks(text: str) -> Iterator[Call | Malformed]:
             value, stop = DECODER.raw_decode(text, start)
             problem = ""
         except ValueError as error:
-            stop, problem = start, brief(str(error))
+            stop, problem = start, shorten(str(error))
         end = text.find(CLOSE, stop)
         if not problem and 0 <= end != skip_blanks(text, stop):
             problem = "text follows it"
         if end < 0:
-            yield Malformed("block", f"{CLOSE} is missing after {brief(text[start:])}")
+            yield Malformed("block", f"{CLOSE} is missing after {shorten(text[start:])}")
             return
         if problem:
-            yield Malformed("block", f"{brief(text[start:end])} is not JSON: {problem}")
+            yield Malformed("block", f"{shorten(text[start:end])} is not JSON: {problem}")
         else:
-            yield json_call(value)
+            yield call_from_json(value)
         start = text.find(OPEN, end)
 
 
@@ -245,43 +247,43 @@ def skip_blanks(text: str, start: int) -> int:
     return match.end() if match else start
 
 
-def json_call(value: Any, key: str = "arguments") -> Call | Malformed:
+def call_from_json(value: Any, key: str = "arguments") -> Call | Malformed:
     """Convert the value of a JSON block into a call, whose arguments have the given key."""
     if not isinstance(value, dict):
-        return Malformed("call", f"{brief(repr(value))} is not an object with name and {key}")
+        return Malformed("call", f"{shorten(repr(value))} is not an object with name and {key}")
     if value.keys() == {"error", "kind"} and value["kind"] in get_args(MalformedKind):
-        return Malformed(value["kind"], str(value["error"]))  # as hermes() writes it
+        return Malformed(value["kind"], str(value["error"]))  # as write_hermes() writes it
     name, arguments = value.get("name"), value.get(key)
     if not isinstance(name, str) or not name:
-        return Malformed("call", f"{brief(repr(value))} has no name")
+        return Malformed("call", f"{shorten(repr(value))} has no name")
     if isinstance(arguments, str):
         try:
             arguments = DECODER.decode(arguments)
         except ValueError as error:
-            return Malformed("call", f"the {key} of {brief(repr(name))} are not JSON: {error}")
+            return Malformed("call", f"the {key} of {shorten(repr(name))} are not JSON: {error}")
     if not isinstance(arguments, dict):
-        return Malformed("call", f"the {key} of {brief(repr(name))} are not an object")
+        return Malformed("call", f"the {key} of {shorten(repr(name))} are not an object")
     return Call(name, arguments)
 
 
-def _python_call(node: ast.expr, known: Mapping[str, Any]) -> Call:
+def _call_from_python(node: ast.expr, known: Mapping[str, Any]) -> Call:
     """Convert a Python expression to a call.
 
     Raises:
         ValueError: if the expression is not a call, or an argument is not a literal.
     """
     if not isinstance(node, ast.Call):
-        raise ValueError(f"{brief(ast.unparse(node))} is not a call")
-    positional = tuple(_literal(argument, known) for argument in node.args)
+        raise ValueError(f"{shorten(ast.unparse(node))} is not a call")
+    positional = tuple(_literal_value(argument, known) for argument in node.args)
     arguments = {}
     for keyword in node.keywords:
         if keyword.arg is None:
             raise ValueError("** is not a literal argument")
-        arguments[keyword.arg] = _literal(keyword.value, known)
+        arguments[keyword.arg] = _literal_value(keyword.value, known)
     return Call(ast.unparse(node.func), arguments, positional)
 
 
-def _literal(node: ast.expr, known: Mapping[str, Any] | None = None) -> Any:
+def _literal_value(node: ast.expr, known: Mapping[str, Any] | None = None) -> Any:
     if known:
         node = _Names(known).visit(node)
     # Python parses hexadecimal ints of any length, but cannot print more than 4,300 digits.
@@ -291,7 +293,7 @@ def _literal(node: ast.expr, known: Mapping[str, Any] | None = None) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, OverflowError):
-        raise ValueError(f"{brief(ast.unparse(node))} is not a literal") from None
+        raise ValueError(f"{shorten(ast.unparse(node))} is not a literal") from None
 
 
 class _Names(ast.NodeTransformer):
@@ -309,13 +311,13 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 
 
-def _escape(code: str) -> str:
+def _escape_backslashes(code: str) -> str:
     """Double the backslashes in unknown escape sequences, unless the code has raw strings."""
     if _RAW_STRING.search(code):
         return code
     return _ESCAPE.sub(lambda m: m[0] if m[1] in _KNOWN_ESCAPES else "\\" + m[0], code)
 
 
-def brief(text: str) -> str:
+def shorten(text: str) -> str:
     """Shorten text for use in a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

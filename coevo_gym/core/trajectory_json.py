@@ -26,33 +26,33 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     and policies that choose among candidates never read earlier info.
     """
     steps = tuple(map(_without_old_info, trajectory.steps))
-    return _dumped(replace(trajectory, steps=steps))
+    return _dump(replace(trajectory, steps=steps))
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
     """Restore a trajectory from JSON data. Arrays in free-form JSON become tuples."""
-    return _loaded(Trajectory, data)
+    return _load(Trajectory, data)
 
 
 def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
     """Convert an evaluation episode's record to a JSON object. Decisions are left out."""
     steps = tuple(replace(step, decision=None) for step in trajectory.steps)
-    return _dumped(replace(trajectory, steps=steps))
+    return _dump(replace(trajectory, steps=steps))
 
 
 def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
     """Restore a record from the output of :func:`eval_trajectory_to_json`."""
-    return _loaded(EvalTrajectory, data)
+    return _load(EvalTrajectory, data)
 
 
-def _dumped(trajectory: RecordT) -> dict[str, Any]:
+def _dump(trajectory: RecordT) -> dict[str, Any]:
     data: dict[str, Any] = _adapters()[type(trajectory)].dump_python(trajectory, mode="json")
     return data
 
 
-def _loaded(kind: type[RecordT], data: dict[str, Any]) -> RecordT:
+def _load(kind: type[RecordT], data: dict[str, Any]) -> RecordT:
     loaded: RecordT = _adapters()[kind].validate_python(data)
-    steps = tuple(_frozen(step) for step in loaded.steps)
+    steps = tuple(_freeze_step(step) for step in loaded.steps)
     return replace(loaded, steps=steps, report=freeze(loaded.report))
 
 
@@ -64,7 +64,7 @@ def _without_old_info(step: Step) -> Step:
     return replace(step, decision=replace(step.decision, context=replace(view, history=history)))
 
 
-def _frozen(step: Step) -> Step:
+def _freeze_step(step: Step) -> Step:
     decision = step.decision
     if isinstance(decision, ChoiceDecision):
         view = replace(decision.context, info=freeze(decision.context.info))

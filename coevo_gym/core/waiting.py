@@ -36,7 +36,7 @@ _watcher: ContextVar[Acted | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
-def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+def _set_temporarily(variable: ContextVar[T], value: T) -> Iterator[None]:
     token = variable.set(value)
     try:
         yield
@@ -44,23 +44,23 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
         variable.reset(token)
 
 
-def only_looking() -> AbstractContextManager[None]:
+def forbid_setup() -> AbstractContextManager[None]:
     """Create a context manager in which slow setup work, such as installing, raises an error."""
-    return _set(_looking, True)
+    return _set_temporarily(_looking, True)
 
 
-def is_only_looking() -> bool:
-    """Return True if the caller is inside an :func:`only_looking` context."""
+def is_setup_forbidden() -> bool:
+    """Return True if the caller is inside an :func:`forbid_setup` context."""
     return _looking.get()
 
 
-def followed_by(follower: HowFar) -> AbstractContextManager[None]:
+def send_progress_to(follower: HowFar) -> AbstractContextManager[None]:
     """Create a context manager that sends the progress of slow operations to ``follower``."""
-    return _set(_follower, follower)
+    return _set_temporarily(_follower, follower)
 
 
-def how_far(what: str, done: int, total: int) -> None:
-    """Report progress to the callback set by :func:`followed_by`, if any. The call is cheap.
+def report_progress(what: str, done: int, total: int) -> None:
+    """Report progress to the callback set by :func:`send_progress_to`, if any. The call is cheap.
 
     ``what`` names the operation with its unit, such as ``"making the world (MB)"``.
     """
@@ -68,12 +68,12 @@ def how_far(what: str, done: int, total: int) -> None:
         follower(what, done, total)
 
 
-def watched_by(watcher: Acted) -> AbstractContextManager[None]:
+def send_activity_to(watcher: Acted) -> AbstractContextManager[None]:
     """Create a context manager that reports env steps and tokens to ``watcher``."""
-    return _set(_watcher, watcher)
+    return _set_temporarily(_watcher, watcher)
 
 
-def acted(steps: int, tokens: int) -> None:
+def report_activity(steps: int, tokens: int) -> None:
     """Report the env steps and tokens used since the last call. Calls may occur mid-episode.
 
     Call it with two zeros just before the operation starts, so that it can be timed.
@@ -87,7 +87,7 @@ class Patience:
 
     Example:
         >>> patience = Patience("the first round", first_s=60)
-        >>> patience.tell("3 of 40 tasks")  # a minute has not passed yet
+        >>> patience.log_progress("3 of 40 tasks")  # a minute has not passed yet
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Patience:
         self._begun = clock()
         self._next = self._begun + first_s
 
-    def tell(self, how_far: str) -> None:
+    def log_progress(self, how_far: str) -> None:
         """Log progress, unless the last message was logged too recently."""
         now = self._clock()
         if now >= self._next:
@@ -119,7 +119,7 @@ class Pace:
         >>> now = 0.0
         >>> pace = Pace(10, clock=lambda: now)
         >>> now = 4.0
-        >>> pace.reach(2)
+        >>> pace.update(2)
         >>> pace.rate, pace.left_s()
         (0.5, 16.0)
     """
@@ -131,7 +131,7 @@ class Pace:
         self._clock, self._begun = clock, clock()
         self._marks = deque([(self._begun, done)], maxlen=_STRETCH + 1)
 
-    def reach(self, done: int) -> None:
+    def update(self, done: int) -> None:
         """Record the amount of work done so far."""
         if done != self.done:
             self.done = done
@@ -163,12 +163,12 @@ class Pace:
         return max(0.0, (self.total - self.done) / self.rate - since)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration as text, such as ``2 h 05 min``.
 
     Example:
-        >>> duration(41.3), duration(245), duration(7500), duration(200_000)
-        ('41 s', '4 min', '2 h 05 min', '2 d 8 h')
+        >>> [format_duration(seconds) for seconds in (41.3, 245, 7500, 200_000)]
+        ['41 s', '4 min', '2 h 05 min', '2 d 8 h']
     """
     minutes = seconds / 60
     if seconds < 100:

@@ -20,7 +20,7 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import Benchmark, check_claim, find_task
+from coevo_gym.core.benchmark import Benchmark, check_split_claim, find_task
 from coevo_gym.core.errors import (
     ConfigError,
     EnvBackendError,
@@ -269,7 +269,7 @@ class TaskEnv(gym.Env[str, str]):
         check_action(action)
         before, info = self._frame.observation, self._public_info()
         action = clean_text(action, ACTION_CAP)
-        with self._lost_on_fault():
+        with self._mark_lost_on_fault():
             frame = self._act(action)
             self._frame = self._clean(self._review(self.task.verifier, frame))
             terminated = self._frame.done
@@ -299,7 +299,7 @@ class TaskEnv(gym.Env[str, str]):
             EnvBackendError: if the engine fails. The episode is then over and has no grade.
         """
         self._check_running("cut")
-        with self._lost_on_fault():
+        with self._mark_lost_on_fault():
             self._finish(terminated=False)
         self._end_reason = reason
 
@@ -346,7 +346,7 @@ class TaskEnv(gym.Env[str, str]):
         Raises:
             TaskError: if the task is an open task.
         """
-        self.task.require_asked("evaluate")
+        self.task.require_goal("evaluate")
 
     def close(self) -> None:
         """Release the engine. Repeated calls have no effect.
@@ -389,7 +389,7 @@ class TaskEnv(gym.Env[str, str]):
         return self.__dict__
 
     @classmethod
-    def in_worker(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
+    def worker_class(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
         """Return the class of this env's copies in workers, which must be able to import it.
 
         The second value contains attributes that only these copies have.
@@ -407,7 +407,7 @@ class TaskEnv(gym.Env[str, str]):
         else:
             chosen = tuple(map(self._find, names_of(tasks)))
         for task in chosen:
-            self._check(task.require_asked("list"))
+            self._check(task.require_goal("list"))
             if task.split is not self.split:
                 raise TaskError(
                     f"{task.name} is a {task.split} task, but this env was created with "
@@ -424,7 +424,7 @@ class TaskEnv(gym.Env[str, str]):
     def _find(self, name_or_id: str) -> Task:
         """Return the native task with this name or id."""
         task, practised = find_task(self.benchmark, name_or_id), self.practised
-        return practised.relabelled(task) if isinstance(practised, HoldingOut) else task
+        return practised.relabel(task) if isinstance(practised, HoldingOut) else task
 
     def _check(self, task: Task) -> None:
         """Raise an error if this env must not run the given task."""
@@ -438,7 +438,7 @@ class TaskEnv(gym.Env[str, str]):
                 side = self._side_of(task)
             except TaskError as error:
                 raise TaskError(f"{task.name} cannot be run: {error}") from error
-            check_claim(task, side, "play")
+            check_split_claim(task, side, "play")
 
     def _side_of(self, task: Task) -> Split:
         """Return the split that a task's content belongs to, even if the task claims another."""
@@ -495,7 +495,7 @@ class TaskEnv(gym.Env[str, str]):
         return float(grade.score)
 
     @contextmanager
-    def _lost_on_fault(self) -> Iterator[None]:
+    def _mark_lost_on_fault(self) -> Iterator[None]:
         """Mark the episode as lost if the engine fails inside the ``with`` block."""
         try:
             yield
@@ -536,7 +536,7 @@ _ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
 """Wrappers added by ``gym.make`` that do not change the number of steps."""
 
 
-def _telling(make: Callable[[Any, gym.Env[Any, Any], int], None]) -> Any:
+def _pass_on_limit(make: Callable[[Any, gym.Env[Any, Any], int], None]) -> Any:
     """Extend ``TimeLimit.__init__`` to pass its limit to a :class:`TaskEnv`.
 
     This grades the last step of ``gym.make(id, max_episode_steps=n)``, whose ``TimeLimit`` ends an
@@ -546,14 +546,14 @@ def _telling(make: Callable[[Any, gym.Env[Any, Any], int], None]) -> Any:
     """
 
     @wraps(make)
-    def make_and_tell(self: Any, env: gym.Env[Any, Any], max_episode_steps: int) -> None:
+    def init_and_limit(self: Any, env: gym.Env[Any, Any], max_episode_steps: int) -> None:
         make(self, env, max_episode_steps)
         while type(env) in _ONE_TO_ONE:
             env = env.env  # type: ignore[attr-defined]
         if isinstance(env, TaskEnv):
             env.limit_steps(max_episode_steps)
 
-    return make_and_tell
+    return init_and_limit
 
 
-TimeLimit.__init__ = _telling(TimeLimit.__init__)  # type: ignore[method-assign]
+TimeLimit.__init__ = _pass_on_limit(TimeLimit.__init__)  # type: ignore[method-assign]

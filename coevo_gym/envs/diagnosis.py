@@ -186,7 +186,7 @@ def diagnosis_of(
 
 
 class Diagnosable(Benchmark, Protocol):
-    """A benchmark that can diagnose why an episode failed; see :func:`diagnosable`.
+    """A benchmark that can diagnose why an episode failed; see :func:`require_diagnosable`.
 
     Attributes:
         modes: all failure modes that its diagnoses may contain; see :mod:`coevo_gym.envs.modes`.
@@ -202,7 +202,7 @@ class Diagnosable(Benchmark, Protocol):
         """
 
 
-def diagnosable(benchmark: Benchmark) -> Diagnosable:
+def require_diagnosable(benchmark: Benchmark) -> Diagnosable:
     """Return a benchmark after checking that it can diagnose why an episode failed.
 
     Raises:
@@ -217,7 +217,7 @@ def diagnosable(benchmark: Benchmark) -> Diagnosable:
     return cast(Diagnosable, benchmark)
 
 
-def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
+def observations_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
     """Return the observation that follows each action in an episode."""
     if not episode.steps:
         return ()

@@ -126,11 +126,11 @@ class ProposableFolder:
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         """Replay a list of actions; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
-        return self._builder.replay(task.require_asked("replay"), actions, to_error=to_error)
+        return self._builder.replay(task.require_goal("replay"), actions, to_error=to_error)
 
     def evidence(self, task: Task) -> Evidence:
         """Return the facts that a verdict depends on; see the benchmark's ``builder.py``."""
-        return self._builder.evidence(task.require_asked("judge"))
+        return self._builder.evidence(task.require_goal("judge"))
 
     def choices(self, view: View) -> tuple[str, ...]:
         """Return the actions a scoring policy may choose; see the benchmark's ``choices.py``."""

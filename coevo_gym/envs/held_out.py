@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark, scenarios_of
 from coevo_gym.core.errors import ConfigError, TaskError
-from coevo_gym.core.task import Split, Task, canonical_json, folded, parse_split
+from coevo_gym.core.task import Split, Task, canonical_json, fold_strings, parse_split
 from coevo_gym.core.task_file import TaskList
 
 _REMEMBERED = 4096
@@ -43,7 +43,7 @@ class HoldingOut:
 
     def __init__(self, benchmark: Benchmark, share: float) -> None:
         self._inner, self._share = benchmark, share
-        self._has_content = lru_cache(_REMEMBERED)(self._copies)
+        self._has_content = lru_cache(_REMEMBERED)(self._is_held_out_copy)
         self._lists: dict[tuple[object, ...], Sequence[Task]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +68,7 @@ class HoldingOut:
         # The key includes the data, because the installed data may change between two envs.
         key = (split, subset, len(train), train[0].id, train[-1].id)
         if key not in self._lists:
-            self._lists[key] = TaskList(self._part(train, split))
+            self._lists[key] = TaskList(self._tasks_of_split(train, split))
         if not self._lists[key]:
             raise TaskError(
                 f"With hold_out={self._share}, {self._inner.name} has no {split} tasks in subset "
@@ -76,11 +76,11 @@ class HoldingOut:
             )
         return self._lists[key]
 
-    def _part(self, train: Sequence[Task], split: Split) -> Iterator[Task]:
+    def _tasks_of_split(self, train: Sequence[Task], split: Split) -> Iterator[Task]:
         for task in train:
-            if self._holds(task):
+            if self._is_held_out(task):
                 if split is Split.HELD_OUT:
-                    yield self.relabelled(task)
+                    yield self.relabel(task)
             elif split is Split.TRAIN and not self._has_content(task):
                 yield task
 
@@ -100,21 +100,21 @@ class HoldingOut:
         if self._has_content(task):
             return Split.HELD_OUT
         side = self._inner.side_of(task)
-        return Split.HELD_OUT if side is Split.TRAIN and self._holds(task) else side
+        return Split.HELD_OUT if side is Split.TRAIN and self._is_held_out(task) else side
 
-    def relabelled(self, task: Task) -> Task:
+    def relabel(self, task: Task) -> Task:
         """Return the task, with its split set to ``held_out`` if its scenario is held out."""
-        if task.split is not Split.TRAIN or not self._holds(task):
+        if task.split is not Split.TRAIN or not self._is_held_out(task):
             return task
         return task.model_copy(update={"split": Split.HELD_OUT})
 
-    def _holds(self, task: Task) -> bool:
+    def _is_held_out(self, task: Task) -> bool:
         scenarios = scenarios_of(self._inner, task)
         return any(is_held_out(self._inner.name, one, self._share) for one in scenarios)
 
-    def _copies(self, task: Task) -> bool:
+    def _is_held_out_copy(self, task: Task) -> bool:
         """Return True if some held-out task has the same world and verifier as this task."""
-        return _content(task) in self._contents
+        return _content_hash(task) in self._contents
 
     @cached_property
     def _contents(self) -> frozenset[str]:
@@ -124,13 +124,13 @@ class HoldingOut:
                 tasks = self._inner.tasks(Split.TRAIN, subset)
             except TaskError:
                 continue  # this subset has no training tasks
-            contents.update(_content(task) for task in tasks if self._holds(task))
+            contents.update(_content_hash(task) for task in tasks if self._is_held_out(task))
         return frozenset(contents)
 
 
-def _content(task: Task) -> str:
+def _content_hash(task: Task) -> str:
     parts = [task.world.model_dump(mode="json"), task.verifier.model_dump(mode="json")]
-    return hashlib.sha256(canonical_json(folded(parts)).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(fold_strings(parts)).encode()).hexdigest()
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,7 @@
 
 Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
 failed episode shows, most informative first. Modes found by the benchmark's own rules come
-before the common modes of :func:`rule_modes`.
+before the common modes of :func:`common_modes`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
     state: str
 
 
-def rule_modes(
+def common_modes(
     steps: Sequence[Stretch],
     *,
     format_kinds: Collection[str],
@@ -79,7 +79,7 @@ def rule_modes(
 
     Example:
         >>> step = Stretch("open chest", "locked", "hall")
-        >>> rule_modes([step, step], format_kinds=(), ended="budget", max_steps=9)
+        >>> common_modes([step, step], format_kinds=(), ended="budget", max_steps=9)
         ('repeated_failed_action',)
     """
     n = len(steps)
@@ -113,15 +113,15 @@ def list_modes(
         episode: the episode.
         steps: steps of the episode.
         modes: all modes that the benchmark lists.
-        format_kinds: see :func:`rule_modes`.
-        max_steps: see :func:`rule_modes`.
+        format_kinds: see :func:`common_modes`.
+        max_steps: see :func:`common_modes`.
 
     Returns:
         The modes, without duplicates. ``exhaustive_exploration_failure`` is returned only if the
         benchmark lists it, a limit ended the episode, and no other mode was found.
     """
     ended: Ended = "budget" if episode.end_reason in _BUDGET else "agent"
-    common = rule_modes(steps, format_kinds=format_kinds, ended=ended, max_steps=max_steps)
+    common = common_modes(steps, format_kinds=format_kinds, ended=ended, max_steps=max_steps)
     others = (mode for mode in common if mode in modes)
     unique = dict.fromkeys(mode for mode in (*own, *others) if mode != EXHAUSTED)
     exhausted = EXHAUSTED in modes and ended == "budget"

@@ -77,7 +77,7 @@ class PreferenceSettings(FrozenModel):
     """Dependence between operations. 1: operations are independent. 2: some operations use earlier
     results. 3: later operations can be chosen only after seeing earlier results."""
 
-    def applied_to(self, preference: Preference) -> Preference:
+    def apply_to(self, preference: Preference) -> Preference:
         """Return a benchmark's preference with the values that are set here."""
         return preference.model_copy(update=self.model_dump(exclude_none=True))
 
@@ -99,14 +99,17 @@ class EnvProfile(FrozenModel):
 
 
 class Profiled(Benchmark, Protocol):
-    """A benchmark that describes its objects and operations in a profile; see :func:`profiled`."""
+    """A benchmark that describes its objects and operations in a profile.
+
+    See :func:`require_profiled`.
+    """
 
     @property
     def profile(self) -> EnvProfile:
         """The profile that describes the benchmark's objects and operations."""
 
 
-def profiled(benchmark: Benchmark) -> Profiled:
+def require_profiled(benchmark: Benchmark) -> Profiled:
     """Return the benchmark after checking that it has an :class:`EnvProfile`.
 
     Raises:

@@ -23,7 +23,9 @@ MAX_REQUEST = 4_000
 """Maximum number of characters in a user's message."""
 
 
-def opened(task: Task, side: Split, instruction: str, *, world: World | None = None) -> Task:
+def make_open_task(
+    task: Task, side: Split, instruction: str, *, world: World | None = None
+) -> Task:
     """Return a copy of a task without its request, for exploration. Open tasks stay unchanged.
 
     ``side`` is the split of the task by its content (``Benchmark.side_of``), so that the open

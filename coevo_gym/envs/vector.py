@@ -25,7 +25,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_action, is_positive_int
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.envs.workers.worker_pool import TIMEOUT_S, WorkerPool, cores
 
 Observations = tuple[str, ...]
@@ -85,10 +85,10 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             raise ConfigError("autoreset_mode must be Disabled or NextStep, got SameStep")
         self.num_envs = num_envs
         if mode not in (None, "in_process", "process"):
-            kwargs["mode"], mode = _of_env(env_id, mode), None
+            kwargs["mode"], mode = _check_mode(env_id, mode), None
         kwargs |= {"max_episode_steps": max_episode_steps, "disable_env_checker": True}
         self.envs = [gym.make(env_id, **kwargs) for _ in range(num_envs)]
-        self.workers = self._workers(mode, n_workers, worker_timeout_s)
+        self.workers = self._create_workers(mode, n_workers, worker_timeout_s)
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space
@@ -140,15 +140,15 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
                 episode; the other envs are unaffected.
         """
         options = dict(options or {})
-        mask = self._mask(options.pop("reset_mask", None))
-        tasks = self._per_env("tasks", options.pop("tasks", None))
+        mask = self._check_mask(options.pop("reset_mask", None))
+        tasks = self._check_per_env("tasks", options.pop("tasks", None))
         if options:
             raise ConfigError(
                 f'reset accepts only the options "tasks" and "reset_mask", got {sorted(options)}'
             )
         if isinstance(seed, (int, np.integer)):
             seed = [int(seed) + i for i in range(self.num_envs)]
-        seeds = self._per_env("seed", seed)
+        seeds = self._check_per_env("seed", seed)
         infos = self._begin(mask, seeds, tasks)
         return tuple(self._observations), infos
 
@@ -173,7 +173,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             WorkersFailed: if an env's worker keeps failing. That env's episode is then over, and
                 the other envs have been stepped.
         """
-        actions = self._per_env("actions", actions)
+        actions = self._check_per_env("actions", actions)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
             raise ResetNeeded(
                 f"Envs {np.flatnonzero(self._over).tolist()} have no running episode. Reset them "
@@ -188,7 +188,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         infos = self._begin(ended, [None] * self.num_envs, self.next_tasks)
         for index in np.flatnonzero(ended).tolist():
             self.next_tasks[index] = None
-        for index, stepped in self._each(
+        for index, stepped in self._run_jobs(
             np.flatnonzero(~ended).tolist(), lambda index: self._step_one(index, actions[index])
         ):
             self._observations[index], rewards[index], *ends, info = stepped
@@ -218,7 +218,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         if (workers := getattr(self, "workers", None)) is not None:
             workers.close()
 
-    def _workers(
+    def _create_workers(
         self, mode: str | None, n_workers: int | None, timeout_s: float
     ) -> WorkerPool | None:
         """Create a worker pool for the engines. Return None if the engines run in this process."""
@@ -226,7 +226,11 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             raise ConfigError('n_workers requires mode="process", got mode="in_process"')
         if mode is None:
             several = self.num_envs > 1 and self.unwrapped_env(0).vector_mode == "process"
-            mode = "process" if n_workers is not None or (several and can_run()) else "in_process"
+            mode = (
+                "process"
+                if n_workers is not None or (several and can_run_workers())
+                else "in_process"
+            )
         if mode == "in_process":
             return None
         wanted = cores() if n_workers is None else n_workers
@@ -237,7 +241,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             pool.put(env)
         return pool
 
-    def _each(
+    def _run_jobs(
         self, chosen: Sequence[int], job: Callable[[int], ResultT]
     ) -> Iterator[tuple[int, ResultT]]:
         """Run a job for each chosen env. Jobs on different workers run in parallel."""
@@ -245,7 +249,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             yield from ((index, job(index)) for index in chosen)
             return
         jobs = [functools.partial(job, index) for index in chosen]
-        for place, result in self.workers.each([self.envs[index] for index in chosen], jobs):
+        for place, result in self.workers.run_jobs([self.envs[index] for index in chosen], jobs):
             yield chosen[place], result
 
     def _begin(
@@ -255,7 +259,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()
-        for index, (observation, info) in self._each(
+        for index, (observation, info) in self._run_jobs(
             chosen, lambda index: self._reset_one(index, seeds[index], tasks[index])
         ):
             self._observations[index] = observation
@@ -291,7 +295,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             self._over[index] = True
             raise
 
-    def _mask(self, mask: Any) -> NDArray[np.bool_]:
+    def _check_mask(self, mask: Any) -> NDArray[np.bool_]:
         if mask is None:
             return np.ones(self.num_envs, dtype=np.bool_)
         chosen: NDArray[np.bool_] = np.asarray(mask)
@@ -302,7 +306,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             )
         return chosen
 
-    def _per_env(self, what: str, values: Sequence[Any] | None) -> Sequence[Any]:
+    def _check_per_env(self, what: str, values: Sequence[Any] | None) -> Sequence[Any]:
         if values is None:
             return [None] * self.num_envs
         one_each = hasattr(values, "__len__") and not isinstance(values, str)
@@ -313,7 +317,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         return values
 
 
-def _of_env(env_id: str, mode: object) -> object:
+def _check_mode(env_id: str, mode: object) -> object:
     """Check that the env's constructor takes ``mode``, and return ``mode``.
 
     Raises:

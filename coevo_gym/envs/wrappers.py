@@ -80,7 +80,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the env and offer the first choices."""
-        return self._offer(*self.env.reset(seed=seed, options=options))
+        return self._add_choices(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Execute the choice at the given index.
@@ -92,14 +92,14 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise ValueError(f"action must be an index from 0 to {self._size - 1}, got {action}")
         text = self.choices[action] if action < len(self.choices) else ""
         observation, reward, terminated, truncated, info = self.env.step(text)
-        observation, info = self._offer(observation, info)
+        observation, info = self._add_choices(observation, info)
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return a bool array of shape (max_choices,) that is True for each valid index."""
         return np.arange(self._size) < len(self.choices)
 
-    def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _add_choices(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         offered = self._benchmark.choices(cast(TaskEnv, self.unwrapped).view)[: self._size]
         self.choices = tuple(clean_text(text, ACTION_CAP) for text in offered) or ("",)
         mask = self.action_masks().astype(np.int8)
@@ -137,17 +137,17 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
             raise ValueError(f"dim must be a positive int, got {dim!r} ({type(dim).__name__})")
         self._dim = int(dim)
         self._texts = env.observation_space
-        self.observation_space = self._space(self._texts)
+        self.observation_space = self._hashed_space(self._texts)
 
     def observation(self, observation: Any) -> Any:
         """Hash the words of an observation and of the current instruction."""
         bare = self.unwrapped
-        goal = self._counts(bare.instruction, "goal ") if isinstance(bare, TaskEnv) else 0.0
+        goal = self._word_counts(bare.instruction, "goal ") if isinstance(bare, TaskEnv) else 0.0
         return self._hash(self._texts, observation, goal)
 
-    def _space(self, space: Space[Any]) -> Space[Any]:
+    def _hashed_space(self, space: Space[Any]) -> Space[Any]:
         if isinstance(space, Dict):
-            return Dict({key: self._space(part) for key, part in space.items()})
+            return Dict({key: self._hashed_space(part) for key, part in space.items()})
         if _are_texts(space):
             return Box(0.0, 1.0, (len(space), self._dim), np.float32)
         return Box(0.0, 1.0, (self._dim,), np.float32) if isinstance(space, UnicodeText) else space
@@ -162,9 +162,9 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
             return np.stack([self._hash(space[0], text, goal) for text in value])
         if not isinstance(space, UnicodeText):
             return value
-        return _unit(self._counts(value) + goal).astype(np.float32)
+        return _normalise(self._word_counts(value) + goal).astype(np.float32)
 
-    def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
+    def _word_counts(self, text: str, place: str = "") -> NDArray[np.float64]:
         """Return a string's hashed word counts as a unit vector of shape (dim,).
 
         ``place`` is a prefix that keeps these words distinct from words in other places.
@@ -172,13 +172,13 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         counts = np.zeros(self._dim)
         for word in _WORD.findall(text.lower()):
             counts[zlib.crc32((place + word).encode()) % self._dim] += 1.0
-        return _unit(counts)
+        return _normalise(counts)
 
 
 def _are_texts(space: Space[Any]) -> TypeGuard[Tuple[Any]]:
     return isinstance(space, Tuple) and all(isinstance(part, UnicodeText) for part in space)
 
 
-def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalise(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale a vector to length 1. A zero vector stays zero."""
     return vector / max(float(np.linalg.norm(vector)), 1.0)

@@ -51,7 +51,7 @@ class EnvPool:
         self._lent: dict[int, tuple[object, gym.Env[str, str]]] = {}  # id -> (scope, env)
 
     @contextmanager
-    def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
+    def lend_envs(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
         """Context manager that lends envs and, on exit, closes any that were not returned."""
         scope = object()
 
@@ -78,7 +78,7 @@ class EnvPool:
         self._lent.pop(id(env), None)
         env.close()
 
-    def each(
+    def run_jobs(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
         """Run one job for each of the given envs, in parallel if there are workers.
@@ -88,7 +88,7 @@ class EnvPool:
         """
         if self.workers is None:
             return ((index, job()) for index, job in enumerate(jobs))
-        return self.workers.each(envs, jobs)
+        return self.workers.run_jobs(envs, jobs)
 
     def close(self) -> None:
         """Close every idle env and stop the workers. Repeated calls have no effect."""

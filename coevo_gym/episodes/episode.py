@@ -158,7 +158,7 @@ class EvalEpisode:
     seed: int
 
     def __post_init__(self) -> None:
-        self.task.require_asked("evaluate")
+        self.task.require_goal("evaluate")
 
     def show(self, view: View) -> View:
         """Return the env's view unchanged; see :class:`Episode`."""
@@ -212,7 +212,7 @@ def trajectory_of(
             "only. Use eval_trajectory_of()."
         )
     return Trajectory(
-        **_with_answers(inner.record(), acts, view_texts),
+        **_add_answers(inner.record(), acts, view_texts),
         group_id=group_id,
         policy_version=policy_version,
         cue_ids=cue_ids,
@@ -232,7 +232,7 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
     """
     inner = cast(TaskEnv, env.unwrapped)
     inner.require_evaluable()
-    return EvalTrajectory(**_with_answers(inner.record(), acts))
+    return EvalTrajectory(**_add_answers(inner.record(), acts))
 
 
 class AnswerCounts(NamedTuple):
@@ -308,7 +308,7 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 """The outcome of an episode: finished or lost."""
 
 
-def all_lost(n: int, first: Fault, what: str = "") -> Fault:
+def all_lost_error(n: int, first: Fault, what: str = "") -> Fault:
     """Return the error to raise if all ``n`` episodes were lost. ``first`` is the first error."""
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
     return kind(f"All {n} {what}episodes were lost, the first because: {first}")
@@ -327,7 +327,7 @@ def clean_cue(cue: Cue) -> Cue:
     return cue._replace(text=clean_text(cue.text, CUE_CAP))
 
 
-def _with_answers(
+def _add_answers(
     record: EpisodeRecord, acts: Sequence[Act], view_texts: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return a record's fields, with the agent's response and view text added to each step."""

@@ -22,7 +22,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
 from coevo_gym.episodes.env_pool import EnvPool
-from coevo_gym.episodes.episode import AnswerCounts, EvalEpisode, Finished, Lost, all_lost
+from coevo_gym.episodes.episode import AnswerCounts, EvalEpisode, Finished, Lost, all_lost_error
 from coevo_gym.episodes.runner import Admission, Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
 from coevo_gym.store.reader import EvaluatedTask
@@ -138,8 +138,8 @@ class Evaluation:
 
     @property
     def types(self) -> Mapping[str, Mapping[str, Rate]]:
-        """Success rates by tag kind and value; see :func:`by_type`."""
-        return by_type(self.by_task.values())
+        """Success rates by tag kind and value; see :func:`rates_by_type`."""
+        return rates_by_type(self.by_task.values())
 
     def metrics(self) -> dict[str, float]:
         """Return the results as metrics, ready for any sink."""
@@ -173,7 +173,7 @@ class FinishedEpisodes:
         """Return the trajectory of a finished episode, or None if it was not stored."""
         return self.trajectories.get(key)
 
-    def lose(self, task: Task, sample: int, lost: Lost) -> None:
+    def add_lost(self, task: Task, sample: int, lost: Lost) -> None:
         """Handle an episode lost to a fault. By default, do nothing."""
 
     def evaluation(self, tasks: Sequence[Task], samples: int, lost_steps: int = 0) -> Evaluation:
@@ -221,13 +221,13 @@ def evaluate(
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
-    splits = {task.require_asked("evaluate").split for task in tasks}
+    splits = {task.require_goal("evaluate").split for task in tasks}
     if len(splits) != 1:
         raise ConfigError(
             f"evaluate needs tasks from exactly one split, got the splits {sorted(splits)}"
         )
     results = FinishedEpisodes() if results is None else results
-    players = agent if callable(agent) else alone(agent)
+    players = agent if callable(agent) else single_player(agent)
     admission = admission or Admission()
     done = sum((task.id, sample) in results.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
@@ -242,13 +242,13 @@ def evaluate(
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
                         results.add(line_of(task, sample, seed, outcome), outcome.record)
-                        admission.ended(outcome.usage)
+                        admission.record_usage(outcome.usage)
                     elif isinstance(outcome.error, BudgetSpent):
                         admission.closed = admission.closed or outcome.error
                         continue
                     else:
                         lost.append(outcome)
-                        results.lose(task, sample, outcome)
+                        results.add_lost(task, sample, outcome)
                     done += 1
                     if on_done:
                         on_done(done)
@@ -268,7 +268,7 @@ def require_finished(
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
     if lost and not results.lines:
-        raise all_lost(len(lost), lost[0].error, f"{what} ") from lost[0].error
+        raise all_lost_error(len(lost), lost[0].error, f"{what} ") from lost[0].error
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
@@ -337,7 +337,7 @@ def rate_of(tried: Iterable[Sequence[EvalLine]]) -> Rate:
     return success_rate([_mean([float(line.success) for line in lines]) for lines in tried])
 
 
-def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
+def rates_by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
     """Return the success rate for each type of task, keyed by tag kind and value."""
     of_tag: dict[str, list[Sequence[EvalLine]]] = {}
     for lines in tried:
@@ -367,7 +367,7 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
     return rates
 
 
-def alone(agent: Agent) -> Players:
+def single_player(agent: Agent) -> Players:
     """Return a function that assigns all tasks to one agent."""
     return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 

@@ -14,7 +14,7 @@ from coevo_gym.core.errors import BudgetSpent, EnvBackendError, ModelError
 from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
-from coevo_gym.core.waiting import acted
+from coevo_gym.core.waiting import report_activity
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import Episode, Fault, Finished, Lost, Outcome, RecordT
 from coevo_gym.episodes.views import Seen
@@ -24,7 +24,7 @@ SELDOM = 1_000
 
 
 @contextmanager
-def rare_full_collections() -> Iterator[None]:
+def make_full_gc_rare() -> Iterator[None]:
     """Context manager that makes full garbage collections less frequent.
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
@@ -78,8 +78,8 @@ class LiveEpisode(Generic[RecordT]):
         try:
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:
-            return self._lost(EndReason.WORKER_LOST, error)
-        self._seen.look(self._inner.view)
+            return self._lose(EndReason.WORKER_LOST, error)
+        self._seen.record(self._inner.view)
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
@@ -90,23 +90,23 @@ class LiveEpisode(Generic[RecordT]):
         """
         if act.end is not None and act.end.lost:
             kind = BudgetSpent if act.end is EndReason.CAPPED else ModelError
-            return self._lost(act.end, kind(act.said))
+            return self._lose(act.end, kind(act.said))
         if act.usage is not NO_USAGE:
             self.usage += act.usage
         try:
             if act.end is not None:
                 self._inner.cut(act.end)
-                return self._finished()
+                return self._finish()
             self._acts.append(act)
             _, _, terminated, truncated, info = self.env.step(act.text)
             if terminated or truncated:
                 self._inner.end_from_outside(info)
-                return self._finished()
+                return self._finish()
         except EnvBackendError as error:
-            return self._lost(EndReason.WORKER_LOST, error)
+            return self._lose(EndReason.WORKER_LOST, error)
         decision = act.decision if isinstance(act.decision, TokenDecision) else None
         # The env stores none of these.
-        self._seen.look(self._inner.view, act.said, decision, act.memory)
+        self._seen.record(self._inner.view, act.said, decision, act.memory)
         return None
 
     @property
@@ -118,13 +118,13 @@ class LiveEpisode(Generic[RecordT]):
     def _inner(self) -> TaskEnv:
         return cast(TaskEnv, self.env.unwrapped)
 
-    def _finished(self) -> Finished[RecordT]:
+    def _finish(self) -> Finished[RecordT]:
         view_texts = self._seen.texts[: len(self._acts)]
         record = self._episode.record(self._inner, self._acts, view_texts)
         cut = sum(act.cut for act in self._acts)
         return Finished(self.index, record, len(self._acts), self.usage, cut)
 
-    def _lost(self, reason: EndReason, error: Fault) -> Lost:
+    def _lose(self, reason: EndReason, error: Fault) -> Lost:
         if reason not in (EndReason.ABANDONED, EndReason.CAPPED):
             name, step = self._episode.task.name, len(self._acts)
             _LOG.warning("episode lost task=%s step=%d error=%s", name, step, error)
@@ -133,8 +133,8 @@ class LiveEpisode(Generic[RecordT]):
 
 def ask(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
     """Request the agent's next response in each episode, and report the step and token counts."""
-    acted(0, 0)
+    report_activity(0, 0)
     acts = agent.act([episode.view for episode in episodes])
     steps = sum(act.end is None for act in acts)
-    acted(steps, sum(act.usage.tokens for act in acts if act.usage is not NO_USAGE))
+    report_activity(steps, sum(act.usage.tokens for act in acts if act.usage is not NO_USAGE))
     return acts

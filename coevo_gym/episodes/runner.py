@@ -55,7 +55,7 @@ class Admission:
         """
         return self.closed is None
 
-    def ended(self, usage: Usage) -> None:
+    def record_usage(self, usage: Usage) -> None:
         """Record the model usage of a finished episode."""
 
 
@@ -107,19 +107,19 @@ class Runner:
             The outcome of each episode, finished or lost, in the order in which episodes end;
             ``index`` is the episode's index in ``episodes``.
         """
-        run = self._in_lock_step if self.mode == "lock_step" else self._each_at_its_pace
+        run = self._run_in_lock_step if self.mode == "lock_step" else self._run_async
         return run(episodes, agent)
 
-    def _in_lock_step(
+    def _run_in_lock_step(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent
     ) -> Iterator[Outcome[RecordT]]:
         waiting = deque(enumerate(episodes))
         live: list[LiveEpisode[RecordT]] = []
-        with self.envs.open() as take:
+        with self.envs.lend_envs() as take:
             while waiting or live:
-                while begun := self._admitted(waiting, live, take):
+                while begun := self._admit(waiting, live, take):
                     jobs = [episode.begin for episode in begun]
-                    for place, lost in self.envs.each([one.env for one in begun], jobs):
+                    for place, lost in self.envs.run_jobs([one.env for one in begun], jobs):
                         if lost is None:
                             live.append(begun[place])
                         else:
@@ -129,7 +129,7 @@ class Runner:
                 acts = ask(agent, live)
                 asked, live = live, []
                 steps = [partial(one.step, act) for one, act in zip(asked, acts, strict=True)]
-                for place, outcome in self.envs.each([one.env for one in asked], steps):
+                for place, outcome in self.envs.run_jobs([one.env for one in asked], steps):
                     if outcome is None:
                         live.append(asked[place])
                         continue
@@ -137,7 +137,7 @@ class Runner:
                         self.envs.put(asked[place].env)
                     yield outcome
 
-    def _admitted(
+    def _admit(
         self,
         waiting: deque[tuple[int, Episode[RecordT]]],
         live: Sequence[LiveEpisode[RecordT]],
@@ -151,7 +151,7 @@ class Runner:
             usages.append(NO_USAGE)
         return begun
 
-    def _each_at_its_pace(
+    def _run_async(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent
     ) -> Iterator[Outcome[RecordT]]:
         waiting = deque(enumerate(episodes))

@@ -45,8 +45,8 @@ class Crew(Generic[ItemT, ResultT]):
     def __exit__(self, *error: object) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Run a job in another thread. :meth:`back` returns its item when the job has finished.
+    def submit(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
+        """Run a job in another thread. :meth:`collect` returns its item when the job has finished.
 
         Jobs with ``alone`` run one at a time. Engines share data that the first engine loads; in
         parallel, every engine would load it.
@@ -59,7 +59,7 @@ class Crew(Generic[ItemT, ResultT]):
         future = self._threads.submit(one_at_a_time if alone else job)
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
-    def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
+    def collect(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
         """Return all items whose jobs have finished, or raise the error of a failed job.
 
         The method waits at most ``patience_s`` seconds for the first item; None to wait forever.
@@ -110,7 +110,7 @@ class EpisodeStream(Generic[RecordT]):
         self._agent, self._size = agent, envs.max_envs
         self._envs = envs
         self._scope = ExitStack()
-        self._take = self._scope.enter_context(envs.open())
+        self._take = self._scope.enter_context(envs.lend_envs())
         crew = Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](envs.max_envs)
         self._crew = self._scope.enter_context(crew)  # exits first, while the envs are open
         self._live: set[LiveEpisode[RecordT]] = set()
@@ -143,7 +143,7 @@ class EpisodeStream(Generic[RecordT]):
         """Begin an episode; its outcome gets this index. Call this only if there is room."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
-        self._crew.send(live, live.begin, alone=live.begins_alone)
+        self._crew.submit(live, live.begin, alone=live.begins_alone)
 
     def next(self) -> Outcome[RecordT] | None:
         """Return the outcome of the next episode to end, or None if no episode is live.
@@ -153,10 +153,10 @@ class EpisodeStream(Generic[RecordT]):
         begin.
         """
         while self._live:
-            self._take_in()
+            self._collect()
             if self._ended:
                 return self._end(*self._ended.popleft())
-            if self._is_time():
+            if self._should_ask():
                 self._ask()
         return None
 
@@ -170,14 +170,14 @@ class EpisodeStream(Generic[RecordT]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _take_in(self) -> None:
+    def _collect(self) -> None:
         """Collect finished engine steps, waiting for one if there is nothing else to do."""
         patience_s = None
-        if self._ended or self._is_time():
+        if self._ended or self._should_ask():
             patience_s = 0.0
         elif self._asking:
             patience_s = max(0.0, self._ask_at - monotonic())
-        for live, outcome in self._crew.back(patience_s):
+        for live, outcome in self._crew.collect(patience_s):
             if outcome is not None:
                 self._ended.append((live, outcome))
                 continue
@@ -185,7 +185,7 @@ class EpisodeStream(Generic[RecordT]):
                 self._ask_at = monotonic() + PATIENCE * self._took_s
             self._asking.append(live)
 
-    def _is_time(self) -> bool:
+    def _should_ask(self) -> bool:
         """Return True if the agent should act: all episodes await an action, or time is up."""
         if not self._asking:
             return False
@@ -199,7 +199,7 @@ class EpisodeStream(Generic[RecordT]):
         self._took_s = monotonic() - began
         self.busy_s += self._took_s
         for live, act in zip(asking, acts, strict=True):
-            self._crew.send(live, partial(live.step, act))
+            self._crew.submit(live, partial(live.step, act))
 
     def _end(self, live: LiveEpisode[RecordT], outcome: Outcome[RecordT]) -> Outcome[RecordT]:
         self._live.remove(live)

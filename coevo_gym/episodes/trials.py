@@ -25,10 +25,10 @@ from coevo_gym.episodes.episode import Finished, Lost, clean_cue, eval_trajector
 from coevo_gym.episodes.evaluation import (
     FinishedEpisodes,
     Players,
-    alone,
     line_of,
     require_finished,
     seed_of_sample,
+    single_player,
 )
 from coevo_gym.episodes.runner import Admission, Mode, Runner
 from coevo_gym.store.eval_folder import EvalLine, Key
@@ -48,7 +48,7 @@ class TrialEpisode:
     cues: tuple[Cue, ...] = ()
 
     def __post_init__(self) -> None:
-        self.task.require_asked("try")
+        self.task.require_goal("try")
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def show(self, view: View) -> View:
@@ -95,7 +95,7 @@ class KeptTrials:
         self.episodes = episodes or FinishedEpisodes()
         self.lessons: dict[Key, TrialLesson] = {}
 
-    def learn(self, key: Key, lesson: TrialLesson) -> None:
+    def add_lesson(self, key: Key, lesson: TrialLesson) -> None:
         """Store the lesson from a failed trial."""
         self.lessons[key] = lesson
 
@@ -122,8 +122,8 @@ class Trials:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return the share of tasks solved by the end of each trial; see :func:`solved_by`."""
-        return solved_by([(line.id, line.sample, line.success) for line in self.lines], self.n)
+        """Return the share of tasks solved by the end of each trial; see :func:`solved_shares`."""
+        return solved_shares([(line.id, line.sample, line.success) for line in self.lines], self.n)
 
     @property
     def faults(self) -> int:
@@ -207,7 +207,7 @@ def run_trials(
     if n < 1 or keep < 1:
         raise ConfigError(f"For trials, n and keep must be at least 1, got n={n} and keep={keep}.")
     results = results or KeptTrials()
-    players = agent if callable(agent) else alone(agent)
+    players = agent if callable(agent) else single_player(agent)
     admission = admission or Admission()
     lost: list[Lost] = []
 
@@ -249,12 +249,12 @@ def run_trials(
                             failures.append(
                                 FailedTrial(task, outcome.record, tuple(reflections[task.id]))
                             )
-                        admission.ended(outcome.usage)
+                        admission.record_usage(outcome.usage)
                     elif isinstance(outcome.error, BudgetSpent):
                         admission.closed = admission.closed or outcome.error
                         continue
                     else:
-                        results.episodes.lose(task, trial, outcome)
+                        results.episodes.add_lost(task, trial, outcome)
                         lost.append(outcome)
                     if on_done:
                         on_done(len(results.episodes.lines) + len(lost))
@@ -266,7 +266,7 @@ def run_trials(
             lessons = [TrialLesson()] * len(some) if last else reflect(some)
             for failure, lesson in zip(some, lessons, strict=True):
                 if lesson is not None:
-                    results.learn((failure.task.id, trial), lesson)
+                    results.add_lesson((failure.task.id, trial), lesson)
             if unpaid := sum(lesson is None for lesson in lessons):
                 raise BudgetSpent(
                     f"A cap leaves no room for {unpaid} reflections on failed trials. Raise "
@@ -277,7 +277,7 @@ def run_trials(
     def reflection(trial: int, task: Task) -> str:
         return results.lessons.get((task.id, trial), TrialLesson()).text
 
-    repeated(tasks, play, reflection, n=n, keep=keep)
+    repeat_trials(tasks, play, reflection, n=n, keep=keep)
     require_finished(results.episodes, lost, "trial")
     wanted = {task.id for task in tasks}
     lines = tuple(line for line in results.episodes.lines.values() if line.id in wanted)
@@ -292,7 +292,7 @@ def run_trials(
     )
 
 
-def repeated(
+def repeat_trials(
     tasks: Sequence[Task],
     play: Callable[[int, Sequence[Task], Mapping[str, Sequence[str]]], Sequence[bool]],
     reflection: Callable[[int, Task], str],
@@ -324,7 +324,7 @@ def repeated(
     return reflections
 
 
-def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[float, ...]:
+def solved_shares(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[float, ...]:
     """Return the share of tasks solved by the end of each trial.
 
     A solved task stays solved. An unsolved task counts only up to its last finished episode, as an
@@ -335,7 +335,7 @@ def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[floa
         n: number of trials.
 
     Example:
-        >>> solved_by([("a", 0, False), ("b", 0, True), ("a", 1, True)], 2)
+        >>> solved_shares([("a", 0, False), ("b", 0, True), ("a", 1, True)], 2)
         (0.5, 1.0)
 
     Source: Reflexion (arXiv 2303.11366), success after each trial.
@@ -357,17 +357,17 @@ class CutAtRepeats:
     def act(self, views: Sequence[View]) -> Sequence[Act]:
         """Return one response per view; see :class:`~coevo_gym.core.seams.Agent`."""
         actions = ([step.action for step in view.history[-2:]] for view in views)
-        going = [place for place, history in enumerate(actions) if not repeats(history)]
+        going = [place for place, history in enumerate(actions) if not ends_with_repeat(history)]
         acts = iter(self._agent.act([views[place] for place in going]) if going else ())
         ended = Act("", end=EndReason.AGENT_DONE)
         return [next(acts) if place in going else ended for place in range(len(views))]
 
 
-def repeats(actions: Sequence[str]) -> bool:
+def ends_with_repeat(actions: Sequence[str]) -> bool:
     """Return True if the last two actions are identical.
 
     Example:
-        >>> repeats(["look", "go north", "go north"])
+        >>> ends_with_repeat(["look", "go north", "go north"])
         True
     """
     return len(actions) > 1 and actions[-1] == actions[-2]

@@ -35,9 +35,9 @@ def show_through(interface: Interface, view: View) -> View:
     if new_view is view:
         return view
     if replace(new_view, observation=view.observation, info=view.info) != view:
-        raise _refused(interface, "its instruction, history or cues")
+        raise _interface_error(interface, "its instruction, history or cues")
     if new_view.info.keys() != view.info.keys():
-        raise _refused(interface, "the keys of its info")
+        raise _interface_error(interface, "the keys of its info")
     texts = {}
     for key, own in view.info.items():
         if (new := new_view.info[key]) is own:
@@ -45,7 +45,7 @@ def show_through(interface: Interface, view: View) -> View:
         if isinstance(own, str) and isinstance(new, str):
             texts[key] = clean_text(new, max(SHOWN_CAP, len(own)))
         elif new != own:
-            raise _refused(interface, f"info[{key!r}], which is not text")
+            raise _interface_error(interface, f"info[{key!r}], which is not text")
     info = FrozenDict({**view.info, **texts}) if texts else view.info
     return replace(view, observation=clean_text(new_view.observation, SHOWN_CAP), info=info)
 
@@ -61,8 +61,9 @@ class Seen:
 
     Example:
         >>> seen = Seen(lambda view: replace(view, observation=view.observation.upper()))
-        >>> before = seen.look(View("Press red.", "nothing"))
-        >>> now = seen.look(View("Press red.", "red", history=(PastStep("nothing", "press red"),)))
+        >>> before = seen.record(View("Press red.", "nothing"))
+        >>> history = (PastStep("nothing", "press red"),)
+        >>> now = seen.record(View("Press red.", "red", history=history))
         >>> now.observation, now.history[0].observation
         ('RED', 'NOTHING')
     """
@@ -73,7 +74,7 @@ class Seen:
         self.view = View("", "")
         self.texts: list[str] = []
 
-    def look(
+    def record(
         self, now: View, answer: str = "", decision: TokenDecision | None = None, memory: str = ""
     ) -> View:
         """Record the env's current view, and return it as the agent sees it.
@@ -99,7 +100,7 @@ class Seen:
         return self.view
 
 
-def _refused(interface: Interface, what: str) -> ConfigError:
+def _interface_error(interface: Interface, what: str) -> ConfigError:
     return ConfigError(
         f"{type(interface).__name__}.show() changed {what}. An interface may change a view's "
         "observation and the texts in its info, nothing else."

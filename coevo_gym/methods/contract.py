@@ -15,7 +15,7 @@ import gymnasium as gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum, Ticket
-from coevo_gym.core.setting_sections import nested
+from coevo_gym.core.setting_sections import unflatten
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
@@ -66,7 +66,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     """Create the :class:`Kit` from a method's own settings, for use outside a run."""
-    source, sections = get_benchmark(benchmark), nested(spec.sets)
+    source, sections = get_benchmark(benchmark), unflatten(spec.sets)
     native = source.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 

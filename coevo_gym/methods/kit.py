@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import Benchmark, starts_full
+from coevo_gym.core.benchmark import Benchmark, starts_with_native_tasks
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
@@ -218,7 +218,7 @@ class Kit:
     @property
     def first_tasks(self) -> Sequence[Task]:
         """The tasks that the pool starts with: none, or all; see ``starts_full``."""
-        return self.native_tasks if starts_full(self.benchmark) else ()
+        return self.native_tasks if starts_with_native_tasks(self.benchmark) else ()
 
     @cached_property
     def starts(self) -> Sequence[Task]:

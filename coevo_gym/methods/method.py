@@ -11,7 +11,7 @@ from typing import Any, Self, get_type_hints
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.guiding import MethodParts
 from coevo_gym.methods.kit import Kit
@@ -103,7 +103,7 @@ class MethodSpec:
             summary: a description in one sentence.
             **sections: settings that define it, by section, such as ``learner={"epochs": 1}``.
         """
-        sets = {**self.sets, **dict(flat(sections))}
+        sets = {**self.sets, **dict(flatten(sections))}
         return MethodSpec(name, self.settings, self.assemble, sets, summary)
 
 
@@ -137,7 +137,7 @@ def method(
     def decorate(function: Callable[..., Method]) -> MethodSpec:
         settings, assemble = _parse_signature(name, function)
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
-        return MethodSpec(name, settings, assemble, dict(flat(sections)), summary)
+        return MethodSpec(name, settings, assemble, dict(flatten(sections)), summary)
 
     return decorate
 

@@ -17,7 +17,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.stats import SOLVED
 from coevo_gym.core.trajectory import Group
-from coevo_gym.core.waiting import duration
+from coevo_gym.core.waiting import format_duration
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession, Seeds
@@ -381,10 +381,10 @@ class ArmEvents(Events):
     def describe_current_step(self) -> str:
         """Describe how long the current step has been running and how long the last step took."""
         began = f"step {self.arm.loop.state.step + 1} of {self.arm.name} began "
-        began += f"{duration(monotonic() - self._step_began)} ago"
+        began += f"{format_duration(monotonic() - self._step_began)} ago"
         if self._last_took_s is None:
             return f"{began}; no step has been timed yet"
-        return f"{began}; the last one took {duration(self._last_took_s)}"
+        return f"{began}; the last one took {format_duration(self._last_took_s)}"
 
     def _pool_facts(self, metrics: Metrics) -> dict[str, str]:
         """Return the pool size and the number of rounds, or the size of a fixed task set."""

@@ -18,7 +18,7 @@ from numpy.random import Generator
 
 from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.arithmetic import use_arithmetic
-from coevo_gym.core.benchmark import Benchmark, grows, proposable, starts_full
+from coevo_gym.core.benchmark import Benchmark, grows, require_proposable, starts_with_native_tasks
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
 from coevo_gym.core.inquiry import Analyst
@@ -233,7 +233,7 @@ class Assembly:
         parts: list[ArmConfig | RunConfig] = [self.config, *self.arms.values()]
         for settings in parts:
             if settings.explorer.kind == "model":
-                proposable(self.benchmark)
+                require_proposable(self.benchmark)
             if settings.explorer.kind == "noisy" and settings.explorer.broken:
                 require_breakable(self.benchmark)
             check_gate_models(settings, reads=self.config.policy.kind != "tiny")
@@ -251,7 +251,7 @@ class Assembly:
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gate_models(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
-        curriculum, full = settings.curriculum, starts_full(self.benchmark)
+        curriculum, full = settings.curriculum, starts_with_native_tasks(self.benchmark)
         if not grows(self.benchmark):
             curriculum = curriculum.model_copy(update={"growth": NoGrowth()})
         return Kit(

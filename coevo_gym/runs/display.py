@@ -21,9 +21,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from coevo_gym.core import waiting
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.waiting import duration
+from coevo_gym.core.waiting import format_duration
 from coevo_gym.runs.progress_reports import PhasePace
 
 PLAIN_LINES = 10
@@ -41,14 +41,14 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Convert a string to rich text without control characters, so that tables stay aligned."""
-        return super().render_str(visible(text), **options)
+        return super().render_str(make_visible(text), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
         """Render an object as segments, replacing control characters even in styled text."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=visible(segment.text))
+            yield segment if segment.control else segment._replace(text=make_visible(segment.text))
 
 
 class RunProgress:
@@ -119,7 +119,7 @@ class RunProgress:
 
     def update(self, done: int, **facts: str) -> None:
         """Report the phase's progress, along with details such as ``success="31 %"``."""
-        self._pace.reach(done)
+        self._pace.update(done)
         self._facts = "".join(
             f", {name.replace('_', ' ')} {value}" for name, value in facts.items()
         )
@@ -134,7 +134,7 @@ class RunProgress:
         if self._expected and (left := self._pace.left_s()) is not None:
             # Before the first update, a pace in env steps does not include the time for learning.
             known = "about" if self._pace.whole or self._pace.rate else "without learning, about"
-            self.say(f"{self._name}: {self._expected}: {known} {duration(left)}")
+            self.say(f"{self._name}: {self._expected}: {known} {format_duration(left)}")
             self._expected = ""
         self._show()
 
@@ -154,7 +154,9 @@ class RunProgress:
         if portion > self._shown:
             self._shown = portion
             left = pace.left_s()
-            text += f", {duration(left)} left" if left is not None and left >= _LONG_S else ""
+            text += (
+                f", {format_duration(left)} left" if left is not None and left >= _LONG_S else ""
+            )
             self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
     def set_cost(self, cost: Cost) -> None:
@@ -195,5 +197,5 @@ class _Left(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         left = task.fields["pace"].left_s()
-        text = "" if left is None or task.finished else f"{duration(left)} left"
+        text = "" if left is None or task.finished else f"{format_duration(left)} left"
         return Text(text, style="progress.remaining")

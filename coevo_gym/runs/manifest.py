@@ -13,7 +13,7 @@ from typing import Any
 
 from coevo_gym import __version__
 from coevo_gym.agents.chat.history import MEMORY_PROMPTS
-from coevo_gym.core.arithmetic import Arithmetic, arithmetic_here
+from coevo_gym.core.arithmetic import Arithmetic, current_arithmetic
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
@@ -129,7 +129,7 @@ def arithmetic_for(config: RunConfig) -> Arithmetic:
     Imports PyTorch, and fixes its choice of kernels.
     """
     device = device_here(config.policy) if config.policy.kind in LANGUAGE_MODELS else None
-    return arithmetic_here(gpu=device.name if device is not None and device.is_gpu else "")
+    return current_arithmetic(gpu=device.name if device is not None and device.is_gpu else "")
 
 
 def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:

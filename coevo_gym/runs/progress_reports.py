@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.waiting import Pace, watched_by
+from coevo_gym.core.waiting import Pace, send_activity_to
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.store.progress_file import (
     PastPhase,
@@ -67,7 +67,7 @@ class ProgressSink(Protocol):
         return
 
     def add_steps(self, steps: int, tokens: int) -> None:
-        """Report new env steps and tokens; see :func:`coevo_gym.core.waiting.acted`.
+        """Report new env steps and tokens; see :func:`coevo_gym.core.waiting.report_activity`.
 
         Several threads may call this method.
         """
@@ -136,7 +136,7 @@ class PhasePace(Pace):
         self.tokens += tokens
         if self._by_steps is None:
             self._by_steps = Pace(self._most, clock=self._clock)
-        self._by_steps.reach(self.steps)
+        self._by_steps.update(self.steps)
 
     @property
     def share(self) -> float:
@@ -182,7 +182,7 @@ class ProgressFile:
         self._later_s: float | None = 0.0
         self._before = self._here = Cost()  # cost of finished parts and of the current one
         self._written = float("-inf")
-        self._watching = watched_by(self.add_steps)
+        self._watching = send_activity_to(self.add_steps)
         moment = now()
         self._told = WorkProgress(
             work=work, name=name, state="running", started=moment, updated=moment, pid=os.getpid()
@@ -248,7 +248,7 @@ class ProgressFile:
         """Record the phase's progress, and pass it to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
-                self._pace.reach(done)
+                self._pace.update(done)
                 self._update_report(
                     done=done, rate=self._pace.rate, **({"facts": facts} if facts else {})
                 )

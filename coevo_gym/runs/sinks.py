@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.own_code import is_import_path, load_own
+from coevo_gym.core.own_code import is_import_path, load_own_object
 from coevo_gym.core.registry import SINKS
 from coevo_gym.provision import extra_advice
 from coevo_gym.store.folder import RunFolder, read_json, write_json
@@ -204,7 +204,7 @@ def check_sinks(names: Iterable[str]) -> None:
 
 def _load_own_sink(path: str) -> MakeSink:
     try:
-        factory: MakeSink = load_own(path)
+        factory: MakeSink = load_own_object(path)
     except ConfigError as error:
         raise ConfigError(f"sinks: {error}") from error
     if not callable(factory):

@@ -10,7 +10,7 @@ from typing import Any, cast
 import gymnasium as gym
 
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.envs.workers.worker_pool import WorkerPool, cores
 
 MakeEnv = Callable[[str], gym.Env[str, str]]
@@ -49,7 +49,7 @@ class EnvPools:
                 return self._idle[split].pop()
         env = self._make_env(split)
         bare = cast(TaskEnv, env.unwrapped)
-        if bare.vector_mode == "process" and can_run():
+        if bare.vector_mode == "process" and can_run_workers():
             with self._lock:
                 self.workers = self.workers or WorkerPool(cores())
                 return self.workers.put(env)

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
 
-from coevo_gym.core.arithmetic import inherited
+from coevo_gym.core.arithmetic import arithmetic_environment
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.remote_session import RemoteSession
 from coevo_gym.provision import extra_advice
@@ -99,7 +99,7 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
         num_cpus=0,
         max_concurrency=_CALLS_AT_ONCE,
         scheduling_strategy=here,
-        runtime_env={"env_vars": inherited()},
+        runtime_env={"env_vars": arithmetic_environment()},
     )
     _started[name] = actor.remote(make)
     return RaySession(name)

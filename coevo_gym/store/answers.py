@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.inquiry import StoredAnswer
-from coevo_gym.core.reading import check_plain
+from coevo_gym.core.reading import check_regular_file
 from coevo_gym.core.seams import Completion, Finish
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
@@ -111,7 +111,7 @@ class AnswerFile:
         self._kept: dict[str, StoredAnswer] = {}
         with storing(path):
             if path.exists():
-                check_plain(path)
+                check_regular_file(path)
             lines = read_lines(path)
         for line in lines:
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.own_code import is_file
+from coevo_gym.core.own_code import is_python_file
 from coevo_gym.provision import home
 from coevo_gym.store.folder import append_lines, read_lines
 
@@ -34,7 +34,7 @@ class Demand(NamedTuple):
     def __str__(self) -> str:
         if self.host:
             return f"send the key in {self.what} to {self.host}"
-        if is_file(self.what):
+        if is_python_file(self.what):
             return f"run the Python file {self.what}"
         if not Path(self.what).is_absolute():
             return f"import the Python module {self.what}"

@@ -18,11 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from coevo_gym.core.advice import AdviceState, advised
+from coevo_gym.core.advice import AdviceState, advice_ids
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Round, RoundResult, Signal, asked_for, digest
+from coevo_gym.core.evolution import Round, RoundResult, Signal, digest, find_instruction
 from coevo_gym.core.notes import Note
-from coevo_gym.core.reading import check_plain
+from coevo_gym.core.reading import check_regular_file
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
@@ -136,7 +136,7 @@ class RunStore(RunReader):
         with storing(path):
             self._lock = threading.RLock()
             if path.exists():
-                check_plain(path, pipes=False)
+                check_regular_file(path, pipes=False)
             self._db = open_to_write(path)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != 0:
@@ -257,7 +257,7 @@ class RunStore(RunReader):
             for position, verdict in enumerate(result.verdicts):
                 row = (verdict.draft_id, verdict.context_id, int(verdict.accepted))
                 end = (verdict.gate, verdict.reason, verdict.task_id)
-                asked = asked_for(verdict.draft, verdict.proposal)
+                asked = find_instruction(verdict.draft, verdict.proposal)
                 draft = (kinds.get(verdict.context_id, ""), asked)
                 self._insert("verdicts", arm, round.id, position, *row, *end, *draft)
 
@@ -420,7 +420,7 @@ class RunStore(RunReader):
             "trajectories",
             *(arm, group.id, position, step, group.task.id, trajectory.policy_version),
             *(*outcome, len(trajectory.steps), names_to_row(kinds), errors),
-            *(names_to_row(advised(trajectory.cue_ids)), words, body),
+            *(names_to_row(advice_ids(trajectory.cue_ids)), words, body),
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.registry import meant
+from coevo_gym.core.registry import did_you_mean
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -152,7 +152,7 @@ class EvalFolder:
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
                 f"There is no evaluation {name!r} in {EVALS}/ or at the path {name!r}. "
-                f"{meant(name, names)}Evaluations here: {here}."
+                f"{did_you_mean(name, names)}Evaluations here: {here}."
             )
         return folder
 

@@ -20,8 +20,8 @@ from textwrap import shorten
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.reading import check_plain, open_regular
-from coevo_gym.core.registry import meant
+from coevo_gym.core.reading import check_regular_file, open_regular
+from coevo_gym.core.registry import did_you_mean
 
 RUNS = Path("runs")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -94,8 +94,8 @@ class RunFolder:
                     raise ConfigError(f"{path} is not a run{cls._what_else(path)}")
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
-                f"There is no run {run!r} in {RUNS}/ or at the path {run!r}. {meant(run, names)}"
-                f"Runs here: {here}."
+                f"There is no run {run!r} in {RUNS}/ or at the path {run!r}. "
+                f"{did_you_mean(run, names)}Runs here: {here}."
             )
         return folder
 
@@ -447,7 +447,7 @@ def open_to_append(path: Path) -> BinaryIO:
         OSError: if the file cannot be opened, or is not a regular file.
     """
     if path.exists():
-        check_plain(path, pipes=False)
+        check_regular_file(path, pipes=False)
     return path.open("ab+")
 
 

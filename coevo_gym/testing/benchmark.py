@@ -16,7 +16,7 @@ from coevo_gym.core.benchmark import (
     find_benchmark,
     find_task,
     get_benchmark,
-    proposable,
+    require_proposable,
 )
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round, RoundResult
@@ -26,7 +26,7 @@ from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.pool.task_pool import TaskPool
-from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
+from coevo_gym.envs.diagnosis import NO_FAILURES, require_diagnosable
 from coevo_gym.envs.tags import TAG, tags_of
 from coevo_gym.episodes.episode import EvalEpisode, trajectory_of
 from coevo_gym.prompts import load_prompt
@@ -105,7 +105,7 @@ def check_demonstration(name: str) -> None:
             for seen in (step, changed(step, calls=(), extras=FrozenDict(), error_kind="")):
                 assert isinstance(benchmark.symbol(seen), str)
         if hasattr(benchmark, "diagnose"):
-            labels = diagnosable(benchmark).diagnose(played).turns
+            labels = require_diagnosable(benchmark).diagnose(played).turns
             assert set(labels) <= NO_FAILURES, f"{task.name}: demonstration diagnosed as {labels}"
 
 
@@ -263,7 +263,7 @@ def _proposable(name: str) -> Proposable | None:
     """Return the benchmark if models can explore it, or None otherwise."""
     benchmark = get_benchmark(name)
     if hasattr(benchmark, "open") or hasattr(benchmark, "draft"):
-        return proposable(benchmark)
+        return require_proposable(benchmark)
     return None
 
 

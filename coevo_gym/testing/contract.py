@@ -34,7 +34,7 @@ from coevo_gym.core.seams import Act
 from coevo_gym.core.task import FrozenModel, Split, Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.episodes import Finished
 from coevo_gym.testing.fixtures import replay, run_fresh
 
@@ -177,7 +177,7 @@ def check_vector(env_id: str) -> None:
     """Check that vector envs in every mode give the same results as single envs."""
     singles = [gym.make(env_id) for _ in range(2)]
     expected = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
-    modes = ("in_process", "process") if can_run() else ("in_process",)
+    modes = ("in_process", "process") if can_run_workers() else ("in_process",)
     vectors = [gym.make_vec(env_id, num_envs=2, mode=mode) for mode in modes]
     for ours in vectors:
         observations, infos = ours.reset(seed=7)

@@ -135,7 +135,7 @@ class GatedEvolver:
             with self.scope(round.id) as spent:
                 while not self._is_done(progress):
                     if self.on_verdict is None:
-                        patience.tell(_describe_progress(progress))
+                        patience.log_progress(_describe_progress(progress))
                     try:
                         if progress.waiting:
                             self._judge_next(progress, gates)

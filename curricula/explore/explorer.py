@@ -11,7 +11,7 @@ import gymnasium as gym
 from numpy.random import Generator
 from pydantic import Field
 
-from coevo_gym.core.benchmark import Benchmark, proposable, proposes
+from coevo_gym.core.benchmark import Benchmark, proposes_tasks, require_proposable
 from coevo_gym.core.errors import BuildError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
 from coevo_gym.core.seams import Act
@@ -77,7 +77,9 @@ def select_fittest(
 
 def _tags(one: Found, context: Context, benchmark: Benchmark) -> set[str]:
     try:
-        draft = proposable(benchmark).draft(one, context) if isinstance(one, Proposal) else one
+        draft = (
+            require_proposable(benchmark).draft(one, context) if isinstance(one, Proposal) else one
+        )
         if isinstance(draft, str) or benchmark.split_of(draft.scenario) is not Split.TRAIN:
             return set()
         return {*tags_of(draft)}
@@ -191,8 +193,8 @@ class ScriptedExplorer:
     towards a target starts from the context's opened task, which has no goal, and prefers choices
     that mention the target (:class:`Aim`).
 
-    A benchmark that proposes tasks itself (:func:`~coevo_gym.core.benchmark.proposes`) is asked for
-    drafts instead, without any walk.
+    A benchmark that proposes tasks itself (:func:`~coevo_gym.core.benchmark.proposes_tasks`) is
+    asked for drafts instead, without any walk.
 
     Attributes:
         benchmark: the benchmark whose tasks are explored.
@@ -216,7 +218,7 @@ class ScriptedExplorer:
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:
         require_explorable(self.benchmark, context.task)
-        if proposes(self.benchmark):
+        if proposes_tasks(self.benchmark):
             return self._propose(context, rng)
         drafts: list[Draft] = []
         steps = 0

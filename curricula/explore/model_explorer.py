@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import Benchmark, operations_of, proposable, restrictions_of
+from coevo_gym.core.benchmark import Benchmark, operations_of, require_proposable, restrictions_of
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, ContextBrief, Explored, Walk
 from coevo_gym.core.inquiry import Advisor
@@ -128,7 +128,7 @@ class ModelExplorer:
     ) -> None:
         self.prompts, self.told = prompts, inputs
         self._check_inputs()
-        self.benchmark = proposable(benchmark)
+        self.benchmark = require_proposable(benchmark)
         self.concurrency = concurrency
         self.summarise = Summarise(
             advisor,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from coevo_gym.core.benchmark import Benchmark, Clue, Effect, Evidence, proposable
+from coevo_gym.core.benchmark import Benchmark, Clue, Effect, Evidence, require_proposable
 from coevo_gym.core.errors import (
     BuildError,
     CoevoError,
@@ -94,7 +94,7 @@ class DraftGate:
         if context is None:
             raise Rejected("the proposal has no context: the previously explored task is missing")
         try:
-            draft = proposable(self.benchmark).draft(proposal, context)
+            draft = require_proposable(self.benchmark).draft(proposal, context)
             _ = draft.id
         except BuildError as error:
             raise Rejected(str(error)) from error

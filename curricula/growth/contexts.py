@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import get_benchmark, proposes
+from coevo_gym.core.benchmark import get_benchmark, proposes_tasks
 from coevo_gym.core.evolution import Attempt, Context, Signal
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
@@ -72,7 +72,7 @@ def context_of(
         behaviour=() if behaviour == NOTHING else behaviour,
         contrast=tuple(clean_text(action, MAX_TEXT) for action in contrast),
         usual=tuple(usual),
-        attempts=_attempts(group) if group is not None and proposes(benchmark) else (),
+        attempts=_attempts(group) if group is not None and proposes_tasks(benchmark) else (),
     )
 
 

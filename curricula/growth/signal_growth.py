@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.setting_sections import with_kinds
+from coevo_gym.core.setting_sections import add_default_kinds
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import GUIDED, Blindly, ContextChoice, Offer
@@ -260,7 +260,7 @@ class GrowthConfig(FrozenModel):
     @classmethod
     def _add_default_kind(cls, data: Any) -> Any:
         """Add the default kind of growth."""
-        return with_kinds(cls, data) if isinstance(data, Mapping) else data
+        return add_default_kinds(cls, data) if isinstance(data, Mapping) else data
 
 
 class InitialTasks:

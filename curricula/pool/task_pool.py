@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.benchmark import Benchmark, check_claim, find_spec, get_benchmark
+from coevo_gym.core.benchmark import Benchmark, check_split_claim, find_spec, get_benchmark
 from coevo_gym.core.errors import SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task
 
@@ -47,7 +47,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
             side = benchmark.side_of(task)
         except TaskError as error:
             raise TaskError(f"Refusing to {action} {task.name}: {error}") from error
-        check_claim(task, side, action)
+        check_split_claim(task, side, action)
     return task
 
 
@@ -58,7 +58,7 @@ def require_practisable(task: Task, action: str) -> Task:
         SplitLeakError, BenchmarkNotInstalled: see :func:`require_trainable`.
         TaskError: if the task is malformed or an open task, which is only for exploration.
     """
-    return require_trainable(task, action).require_asked(action)
+    return require_trainable(task, action).require_goal(action)
 
 
 class TaskPool:

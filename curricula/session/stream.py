@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import grows, starts_full
+from coevo_gym.core.benchmark import grows, starts_with_native_tasks
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
@@ -336,7 +336,7 @@ def resolve_session(
             name = METHODS.default if curriculum is None else curriculum
             curriculum = make_curriculum(
                 name,
-                tasks=env.tasks if starts_full(env.practised) else (),
+                tasks=env.tasks if starts_with_native_tasks(env.practised) else (),
                 native=env.tasks,
                 grows=grows(env.practised),
                 growth={"every_groups": evolve_every_groups},

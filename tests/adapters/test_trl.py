@@ -22,7 +22,7 @@ from transformers.utils import get_json_schema
 
 import coevo_gym
 from coevo_gym import CurriculumSession, EvolvingTaskSampler, from_rows
-from coevo_gym.core.benchmark import get_benchmark, starts_full, tools_of
+from coevo_gym.core.benchmark import get_benchmark, starts_with_native_tasks, tools_of
 from coevo_gym.core.errors import ConfigError, EnvBackendError, StoreError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notations import calls_in
@@ -62,7 +62,7 @@ class Watched(PoolCurriculum):
 
 def make_plug(env_id: str = "Toy-v0") -> tuple[TRLPlug, Watched]:
     bare: Any = gym.make(env_id).unwrapped
-    curriculum = Watched(bare.tasks if starts_full(bare.practised) else ())
+    curriculum = Watched(bare.tasks if starts_with_native_tasks(bare.practised) else ())
     evolver = scripted_evolver(bare)
     session = CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
     return TRLPlug(env_id, session, prompt=parse_prompt(toy.PROMPT)), curriculum

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.core.thoughts import opened_thought, without_thoughts
+from coevo_gym.core.thoughts import thought_opening, without_thoughts
 from coevo_gym.prompts import AnswerForm
 from coevo_gym.prompts.answers import action_of, answer_of
 
@@ -137,4 +137,4 @@ def test_only_the_final_channel_is_said(answer: str, expected: str) -> None:
     ],
 )
 def test_the_thought_that_a_prompt_opens(prompt: str, opened: str) -> None:
-    assert opened_thought(prompt) == opened
+    assert thought_opening(prompt) == opened

@@ -575,12 +575,12 @@ def test_a_request_waits_for_room_beside_those_in_flight() -> None:
     request = [most_tokens(prompt("Hello?"))]
 
     async def hold() -> None:
-        async with meter.hold_async(request) as n:
+        async with meter.reserve_async(request) as n:
             assert n == 1
 
     async def three() -> None:
-        async with meter.hold_async(request):
-            async with meter.hold_async(request):
+        async with meter.reserve_async(request):
+            async with meter.reserve_async(request):
                 third = asyncio.create_task(hold())
                 for _ in range(10):
                     await asyncio.sleep(0)

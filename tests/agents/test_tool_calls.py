@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from coevo_gym.agents.endpoint.endpoint import read_reply
 from coevo_gym.core.notations import NOTATIONS, read_calls
-from coevo_gym.core.tool_calls import Call, Malformed, hermes, read_hermes
+from coevo_gym.core.tool_calls import Call, Malformed, read_hermes, write_hermes
 from coevo_gym.envs.rows.tools import ToolSet
 
 FOLDER = Path(__file__).parent / "tool_calls"
@@ -134,7 +134,7 @@ def reading(notation: str, answer: str) -> list[Any]:
         answer = reply.text_with_calls
     items = read_calls(notation, answer, TOOLS.schemas)
     # An env reads what an agent has written.
-    assert repr(read_hermes(hermes(items))) == repr(items)
+    assert repr(read_hermes(write_hermes(items))) == repr(items)
     rows: list[Any] = []
     for item in items:
         checked = TOOLS.check(item) if isinstance(item, Call) else item

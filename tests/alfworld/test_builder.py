@@ -22,7 +22,16 @@ from coevo_gym.envs.alfworld import builder, trial
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
-from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, WORDINGS, RoomGoal, plan, words
+from coevo_gym.envs.alfworld.goals import (
+    HEAT,
+    KINDS,
+    LOOK,
+    PICK,
+    WORDINGS,
+    RoomGoal,
+    describe_goal,
+    plan,
+)
 from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_problem
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
@@ -47,7 +56,7 @@ def draft_of(goal: RoomGoal | None, **changes: Any) -> Draft:
     fields = {
         "benchmark": "alfworld",
         "scenario": KITCHEN.scenario,
-        "instruction": words(goal) if goal else KITCHEN.instruction,
+        "instruction": describe_goal(goal) if goal else KITCHEN.instruction,
         "world": world,
         "solution": plan(goal, facts()) if goal else KITCHEN.solution,
         "parents": (KITCHEN.id,),
@@ -118,7 +127,9 @@ def test_a_goal_s_own_words_are_words_for_it(kind: str) -> None:
     goal = RoomGoal.model_validate({"kind": kind, "object": "Egg", **place})
     for variant in range(WORDINGS):
         with pytest.raises(BuildError, match=NO_DIFFERENCE):  # there is no shelf in the kitchen
-            ALFWORLD.build(draft_of(goal, instruction=words(goal, variant), solution=("look",)))
+            ALFWORLD.build(
+                draft_of(goal, instruction=describe_goal(goal, variant), solution=("look",))
+            )
 
 
 def test_a_goal_that_holds_or_cannot_hold_is_refused() -> None:
@@ -237,7 +248,7 @@ def test_an_evaluation_game_is_no_scene_for_drafts(official_games: Path) -> None
 
 
 def test_what_is_evaluated_on_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "leaked", lambda world: world.goal == POTATO)
+    monkeypatch.setattr(builder, "is_held_out_copy", lambda world: world.goal == POTATO)
     with pytest.raises(BuildError, match="a validation or test game has the same scene"):
         ALFWORLD.build(draft())
 

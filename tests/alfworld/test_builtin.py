@@ -17,7 +17,7 @@ from coevo_gym.envs.alfworld.builtin import (
     builtin_grammar,
 )
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
-from coevo_gym.envs.alfworld.goals import KINDS, conditions, is_plain
+from coevo_gym.envs.alfworld.goals import KINDS, count_conditions, is_plain
 
 GAMES = builtin_games()
 A_FEW = GAMES[:: len(GAMES) // 11][:12]
@@ -32,11 +32,11 @@ def check(game: BuiltinGame) -> None:
     """The solution wins with its last command, and the facts say so too."""
     running = started(game)
     assert not running.won
-    assert conditions(game.goal, running.facts())[0] == 0
+    assert count_conditions(game.goal, running.facts())[0] == 0
     for number, command in enumerate(game.solution, start=1):
         assert command in running.admissible, (game.id, command)
         running.step(command)
-        met, total = conditions(game.goal, running.facts())
+        met, total = count_conditions(game.goal, running.facts())
         assert running.won == (met == total) == (number == len(game.solution)), game.id
 
 

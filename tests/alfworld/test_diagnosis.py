@@ -13,7 +13,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step
 from coevo_gym.envs.alfworld.goals import COOL, HEAT, LOOK, PICK, TWO, RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.diagnosing import episode, label_of, modes_of
@@ -164,7 +164,7 @@ def test_a_thing_that_is_taken_up_again_is_in_no_wrong_place() -> None:
 
 def test_every_mode_has_three_traces() -> None:
     counts = Counter(mode for mode, *_ in MODES)
-    assert set(counts) == set(diagnosable(get_benchmark("alfworld")).modes)
+    assert set(counts) == set(require_diagnosable(get_benchmark("alfworld")).modes)
     assert min(counts.values()) >= 3
 
 

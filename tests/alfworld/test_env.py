@@ -21,7 +21,7 @@ from coevo_gym.curricula.signals import sequence_pattern
 from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
 from coevo_gym.envs.alfworld.engine.game import NOTHING
 from coevo_gym.envs.alfworld.goals import KINDS, PICK, RoomGoal
-from coevo_gym.envs.alfworld.tasks import goal_of, leaked, scenario_of, split_of
+from coevo_gym.envs.alfworld.tasks import goal_of, is_held_out_copy, scenario_of, split_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import make_env, replay
 
@@ -97,11 +97,11 @@ def test_official_splits(official_games: Path) -> None:
 
 def test_repeating_an_evaluation_game_is_a_leak(official_games: Path) -> None:
     seen = coevo_gym.tasks("alfworld", "val")[3]
-    assert leaked(world_of(seen))
-    assert leaked(world_of(seen).model_copy(update={"goal": goal_of(world_of(seen))}))
+    assert is_held_out_copy(world_of(seen))
+    assert is_held_out_copy(world_of(seen).model_copy(update={"goal": goal_of(world_of(seen))}))
     other = RoomGoal(kind=PICK, object="Mug", receptacle="SideTable")
-    assert not leaked(world_of(seen).model_copy(update={"goal": other}))
-    assert not leaked(world_of(TRAIN[0]))
+    assert not is_held_out_copy(world_of(seen).model_copy(update={"goal": other}))
+    assert not is_held_out_copy(world_of(TRAIN[0]))
 
 
 def test_without_official_games_there_are_built_in_ones() -> None:

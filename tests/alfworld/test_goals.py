@@ -20,12 +20,12 @@ from coevo_gym.envs.alfworld.goals import (
     WORDINGS,
     Facts,
     RoomGoal,
-    conditions,
+    count_conditions,
+    describe_goal,
     is_plain,
     pddl,
     plan,
     with_goal,
-    words,
 )
 from coevo_gym.envs.alfworld.tasks import goal_of, native_tasks
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
@@ -103,8 +103,8 @@ def test_a_problem_without_a_goal_section_is_refused(problem: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_are_plain_and_differ_by_variant(kind: str) -> None:
-    first, second, again = (words(goal(kind, "Apple"), variant) for variant in range(3))
-    assert first == words(goal(kind, "Apple")) == again != second
+    first, second, again = (describe_goal(goal(kind, "Apple"), variant) for variant in range(3))
+    assert first == describe_goal(goal(kind, "Apple")) == again != second
     assert all(is_plain(text) and "apple" in text for text in (first, second))
 
 
@@ -115,7 +115,7 @@ def test_every_official_game_is_asked_for_in_these_words() -> None:
     for task in tasks:
         assert isinstance(task.world, ALFWorldWorld)
         its = goal_of(task.world)
-        assert task.instruction in [words(its, variant) for variant in range(WORDINGS)]
+        assert task.instruction in [describe_goal(its, variant) for variant in range(WORDINGS)]
 
 
 @pytest.mark.parametrize(
@@ -127,30 +127,32 @@ def test_what_the_grammar_could_take_for_its_own_is_not_plain(text: str) -> None
 
 
 def test_an_object_that_is_there_is_counted() -> None:
-    assert conditions(goal(PICK), facts(mug_1="drawer 1")) == (0, 1)
-    assert conditions(goal(PICK), facts(mug_1="shelf 2")) == (1, 1)
-    assert conditions(goal(PICK, "Pen"), facts(mug_1="shelf 2")) == (0, 1)
+    assert count_conditions(goal(PICK), facts(mug_1="drawer 1")) == (0, 1)
+    assert count_conditions(goal(PICK), facts(mug_1="shelf 2")) == (1, 1)
+    assert count_conditions(goal(PICK, "Pen"), facts(mug_1="shelf 2")) == (0, 1)
 
 
 def test_state_and_place_count_for_one_and_the_same_object() -> None:
     clean = ("isclean", "mug 2")
-    assert conditions(goal(CLEAN), facts(clean, mug_1="shelf 1", mug_2="drawer 1")) == (1, 2)
-    assert conditions(goal(CLEAN), facts(clean, mug_1="drawer 1", mug_2="shelf 1")) == (2, 2)
+    assert count_conditions(goal(CLEAN), facts(clean, mug_1="shelf 1", mug_2="drawer 1")) == (1, 2)
+    assert count_conditions(goal(CLEAN), facts(clean, mug_1="drawer 1", mug_2="shelf 1")) == (2, 2)
 
 
 def test_two_objects_count_in_one_place() -> None:
-    assert conditions(goal(TWO), facts(mug_1="shelf 1", mug_2="shelf 2")) == (1, 2)
-    assert conditions(goal(TWO), facts(mug_1="shelf 1", mug_2="shelf 1", mug_3="shelf 1")) == (2, 2)
+    assert count_conditions(goal(TWO), facts(mug_1="shelf 1", mug_2="shelf 2")) == (1, 2)
+    assert count_conditions(
+        goal(TWO), facts(mug_1="shelf 1", mug_2="shelf 1", mug_3="shelf 1")
+    ) == (2, 2)
 
 
 def test_a_look_needs_the_object_in_hand_and_the_lamp_on_where_the_agent_is() -> None:
     lamp = {"desklamp_1": "sidetable 1"}
     on, in_hand, near = ("istoggled", "desklamp 1"), ("holds", "agent1", "mug 1"), "loc 6"
-    assert conditions(goal(LOOK), facts(on, mug_1="shelf 1", **lamp)) == (0, 2)
+    assert count_conditions(goal(LOOK), facts(on, mug_1="shelf 1", **lamp)) == (0, 2)
     both = {*facts(on, in_hand, mug_1="shelf 1", **lamp)} - {("inreceptacle", ("mug 1", "shelf 1"))}
-    assert conditions(goal(LOOK), both) == (1, 2)
+    assert count_conditions(goal(LOOK), both) == (1, 2)
     there = both - {("atlocation", ("agent1", "loc 1"))} | {("atlocation", ("agent1", near))}
-    assert conditions(goal(LOOK), there) == (2, 2)
+    assert count_conditions(goal(LOOK), there) == (2, 2)
 
 
 def test_a_plan_opens_what_is_closed_once() -> None:
@@ -237,6 +239,6 @@ def test_plans_win_official_games_with_their_last_command(kind: str, official_ga
         for number, command in enumerate(commands, start=1):
             assert command in running.admissible, (entry.id, command)
             running.step(command)
-            met, total = conditions(wanted, running.facts())
+            met, total = count_conditions(wanted, running.facts())
             assert running.won == (met == total) == (number == len(commands)), entry.id
         assert running.won, entry.id

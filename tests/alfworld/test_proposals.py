@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from coevo_gym.core.benchmark import get_benchmark, proposable, restrictions_of
+from coevo_gym.core.benchmark import get_benchmark, require_proposable, restrictions_of
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Split
@@ -23,7 +23,7 @@ from coevo_gym.envs.alfworld.goals import (
     PICK,
     TWO,
     RoomGoal,
-    met,
+    met_goals,
     plan,
 )
 from coevo_gym.envs.alfworld.tasks import scene_problem
@@ -32,7 +32,7 @@ from coevo_gym.testing import replay
 from tests.standins import alfworld, walks
 from tests.standins.hostile import PROPOSALS, drafted
 
-ALFWORLD = proposable(get_benchmark("alfworld"))
+ALFWORLD = require_proposable(get_benchmark("alfworld"))
 TRAIN = ALFWORLD.tasks(Split.TRAIN, "builtin")
 KITCHEN = TRAIN[0]
 CONTEXT = Context(kind="rare", task=KITCHEN)
@@ -120,7 +120,7 @@ def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
         pairs |= {(thing, place) for thing in things.split(", ")}
     first = facts(KITCHEN)
     kinds = possible_goals(first, scene_problem(KITCHEN.world)[-1])
-    holding = met([goal for goals in kinds for goal in goals], first)
+    holding = met_goals([goal for goals in kinds for goal in goals], first)
     assert {(PICK, *each) for each in pairs if " " not in each[0]} | {
         (TWO, thing.removeprefix("two of "), place) for thing, place in pairs if " " in thing
     } == {(goal.kind, goal.object.lower(), goal.receptacle.lower()) for goal in holding}

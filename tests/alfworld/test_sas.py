@@ -115,7 +115,7 @@ def assert_equal(library: Any, sas: str, seed: int) -> None:
         assert {op.id: op.name for op in operators} == {
             index: rules.operators[index].name for index in state.possible
         }
-        assert state.solved() == library.check_goal()
+        assert state.is_solved() == library.check_goal()
         operator = rng.choice(sorted(state.possible))
         effects = (fast_downward.Atom * len(rules.operators[operator].effects))()
         library.apply_operator(operator, effects)
@@ -150,12 +150,12 @@ def test_axioms_and_conditions_by_hand() -> None:
     state.apply(0)
     assert state.possible == {0, 1}
     assert state.atoms()[2] == "Atom bright()"
-    assert not state.solved()
+    assert not state.is_solved()
     state.apply(1)
-    assert state.solved()
+    assert state.is_solved()
     state.apply(0)
     assert state.possible == {0}
-    assert not state.solved()
+    assert not state.is_solved()
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -12,7 +12,7 @@ import pytest
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step, Trajectory
-from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
+from coevo_gym.envs.diagnosis import Diagnosis, require_diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.diagnosing import episode, label_of, modes_of
@@ -117,7 +117,9 @@ def test_nothing_done_is_an_empty_turn(failed: list[str]) -> None:
 
 
 def test_what_nobody_has_judged_has_no_label() -> None:
-    diagnosis = diagnosable(get_benchmark("appworld")).diagnose(episode([Step("", "", "x")]))
+    diagnosis = require_diagnosable(get_benchmark("appworld")).diagnose(
+        episode([Step("", "", "x")])
+    )
     assert diagnosis == Diagnosis()
 
 
@@ -194,7 +196,7 @@ def test_what_all_benchmarks_share_is_named_after_what_the_tests_say(
 
 def test_every_mode_has_three_traces() -> None:
     counts = Counter([*(mode for mode, _, _ in MODES), *(mode for mode, _ in ALSO)])
-    assert set(counts) == set(diagnosable(get_benchmark("appworld")).modes)
+    assert set(counts) == set(require_diagnosable(get_benchmark("appworld")).modes)
     assert min(counts.values()) >= 3
 
 

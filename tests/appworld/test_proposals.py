@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import get_benchmark, require_proposable
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Proposal
 from coevo_gym.core.task import Split, Task
@@ -17,7 +17,7 @@ from tests.standins import appworld, walks
 from tests.standins.hostile import PROPOSALS, drafted
 
 pytestmark = pytest.mark.usefixtures("appworld_root")
-APPWORLD = proposable(get_benchmark("appworld"))
+APPWORLD = require_proposable(get_benchmark("appworld"))
 
 
 @cache

@@ -14,7 +14,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task, UnknownWorld, thaw
-from coevo_gym.core.tool_calls import Call, hermes
+from coevo_gym.core.tool_calls import Call, write_hermes
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.bfcl import builder
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, write_python
@@ -112,7 +112,7 @@ def test_a_draft_becomes_a_task_whose_truth_is_its_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    "write", [lambda call: hermes([call]), lambda call: f"[{write_python(call)}]"]
+    "write", [lambda call: write_hermes([call]), lambda call: f"[{write_python(call)}]"]
 )
 def test_the_notation_of_a_draft_makes_no_difference(write: Any) -> None:
     respelled = [

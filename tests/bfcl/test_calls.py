@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.tool_calls import Call, Malformed, Unnumbered, hermes
+from coevo_gym.core.tool_calls import Call, Malformed, Unnumbered, write_hermes
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, write_python
 
 LS = Call("ls", {})
@@ -236,8 +236,8 @@ PYTHON = st.builds(
 
 @given(st.lists(HERMES, max_size=4), STRINGS)
 def test_what_is_written_in_hermes_is_read_back(calls: list[Call], thought: str) -> None:
-    assert parse_message(hermes(calls)) == tuple(calls)
-    assert parse_message(f"{thought}</think>{hermes(calls)}") == tuple(calls)
+    assert parse_message(write_hermes(calls)) == tuple(calls)
+    assert parse_message(f"{thought}</think>{write_hermes(calls)}") == tuple(calls)
 
 
 @given(PYTHON)

@@ -14,7 +14,7 @@ import pytest
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EndReason, Step, Trajectory
-from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
+from coevo_gym.envs.diagnosis import Diagnosis, require_diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.bfcl.official import entries
@@ -24,7 +24,7 @@ from tests.diagnosing import episode, modes_of
 BENCH = Path(__file__).parents[2] / "bench" / "seal_labels.py"
 DONE = "Done."
 BROKEN = '<tool_call>{"name": "ls"</tool_call>'
-BFCL = diagnosable(get_benchmark("bfcl"))
+BFCL = require_diagnosable(get_benchmark("bfcl"))
 
 
 def played(task: Task, *messages: str, cut: bool = False) -> Trajectory:

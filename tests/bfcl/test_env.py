@@ -19,7 +19,7 @@ from coevo_gym.core.benchmark import find_task, get_benchmark
 from coevo_gym.core.errors import CoevoError, ConfigError, ResetNeeded, SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task, thaw
 from coevo_gym.core.task_file import read_tasks
-from coevo_gym.core.tool_calls import hermes
+from coevo_gym.core.tool_calls import write_hermes
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
@@ -44,7 +44,7 @@ def native(name: str) -> Task:
 
 def say(*codes: str) -> str:
     """The message that makes these calls."""
-    return hermes([parse_truth(code) for code in codes])
+    return write_hermes([parse_truth(code) for code in codes])
 
 
 def play(env: TaskEnv, *messages: str) -> tuple[str, dict[str, Any]]:
@@ -361,7 +361,7 @@ def test_the_reference_is_never_shown() -> None:
         for call in (call for calls in each.turns for call in calls if call.arguments):
             assert write_python(call) not in text
             assert json.dumps(call.arguments) not in text
-            assert hermes([call]) not in text
+            assert write_hermes([call]) not in text
 
 
 def test_a_policy_is_shown_no_id() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import get_benchmark, require_proposable
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Proposal
 from coevo_gym.core.task import Split, Task
@@ -19,7 +19,7 @@ from tests.bfcl.test_builder import HOME
 from tests.standins import bfcl, walks
 from tests.standins.hostile import PROPOSALS, drafted
 
-BFCL = proposable(get_benchmark("bfcl"))
+BFCL = require_proposable(get_benchmark("bfcl"))
 CONTEXT = Context(kind="forgetting", task=HOME)
 LIST, WHERE = "[ls(a=True)]", "<think>Where am I?</think>[pwd()]"
 SAID = "Where am I, and what is here, the hidden files with it?"

@@ -13,7 +13,7 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.core.task import Task
-from coevo_gym.core.tool_calls import Call, hermes
+from coevo_gym.core.tool_calls import Call, write_hermes
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.envs.bfcl.engine.dialogue import max_steps_of_a_turn
@@ -48,13 +48,17 @@ def play(env: gym.Env[str, str], task: Task, messages: Sequence[str]) -> dict[st
 def one_message_a_turn(turns: Turns) -> list[str]:
     """All calls of a turn at once."""
     return [
-        message for calls in turns for message in ([hermes(calls)] if calls else []) + [CLOSING]
+        message
+        for calls in turns
+        for message in ([write_hermes(calls)] if calls else []) + [CLOSING]
     ]
 
 
 def one_message_a_call(turns: Turns) -> list[str]:
     return [
-        message for calls in turns for message in [*(hermes([call]) for call in calls), CLOSING]
+        message
+        for calls in turns
+        for message in [*(write_hermes([call]) for call in calls), CLOSING]
     ]
 
 
@@ -247,7 +251,7 @@ def test_a_name_is_not_evaluated(env: gym.Env[str, str]) -> None:
     with executor(entry("base_0").data) as theirs:
         assert theirs.run([write_python(call)]) == [os.getcwd()]
     env.reset(options={"task": entry("base_0").task})
-    for message in (hermes([call]), f"[{write_python(call)}]"):
+    for message in (write_hermes([call]), f"[{write_python(call)}]"):
         observation, *_, info = env.step(message)
         assert "there is no function" in observation
         assert os.getcwd() not in observation

@@ -27,7 +27,7 @@ from coevo_gym.episodes.trials import (
     TrialLesson,
     Trials,
     run_trials,
-    solved_by,
+    solved_shares,
 )
 from tests.faults import BreaksOn
 from tests.formulas.by_name import FORMULAS, equal
@@ -183,7 +183,7 @@ def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
     assert (trials.rates, trials.faults) == ((0.0, 0.0, 0.0), 1)
     assert [line.key for line in trials.last] == [(VAL[1].id, 2)]
     outcomes = [("a", 0, False), ("b", 0, False), ("b", 1, True)]
-    assert solved_by(outcomes, 3) == (0.0, 1.0, 1.0)
+    assert solved_shares(outcomes, 3) == (0.0, 1.0, 1.0)
 
 
 def test_when_every_episode_is_lost_there_is_no_number() -> None:

@@ -31,7 +31,7 @@ import numpy as np
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.reading import read_file
-from coevo_gym.core.spend import Prices, allow
+from coevo_gym.core.spend import Prices, count_allowed
 from coevo_gym.core.stats import at_k, efficiency, paired, point_biserial, sign_test
 from coevo_gym.curricula.gates.similarity import similarity_bins
 from coevo_gym.curricula.gates.solve import is_in_solve_band
@@ -48,7 +48,7 @@ from coevo_gym.curricula.selectors.learning_progress import (
 from coevo_gym.curricula.selectors.plr import replay_probabilities
 from coevo_gym.curricula.selectors.stages import stage_members
 from coevo_gym.curricula.signals import Pattern, forgetting, rare
-from coevo_gym.episodes.trials import repeated, repeats, solved_by
+from coevo_gym.episodes.trials import ends_with_repeat, repeat_trials, solved_shares
 from coevo_gym.trainers.advantages import (
     relative_to_group,
     relative_to_group_and_state,
@@ -282,14 +282,14 @@ def _trials(v: Inputs) -> Any:
         return [not success for success in solved]
 
     tasks: Any = [SimpleNamespace(id=place) for place in range(len(v["tasks"]))]
-    results = repeated(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
+    results = repeat_trials(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
     counts = [len(results[task.id]) for task in tasks]
-    return {"rates": list(solved_by(outcomes, v["n"])), "reflections": counts}
+    return {"rates": list(solved_shares(outcomes, v["n"])), "reflections": counts}
 
 
 def _cut(v: Inputs) -> Any:
     n = len(v["actions"])
-    return next((i for i in range(n) if repeats(v["actions"][:i])), n)
+    return next((i for i in range(n) if ends_with_repeat(v["actions"][:i])), n)
 
 
 TRIALS: Mapping[str, Formula] = {"reflexion.trials": _trials, "reflexion.cut": _cut}
@@ -351,7 +351,7 @@ def _merged(v: Inputs) -> Any:
 
 def _allow(v: Inputs) -> Any:
     left = {name: v[name] for name in ("calls", "tokens", "usd")}
-    return allow(v["requests"], **left, prices=Prices(v["usd_prompt"], v["usd_completion"]))
+    return count_allowed(v["requests"], **left, prices=Prices(v["usd_prompt"], v["usd_completion"]))
 
 
 def _bins(v: Inputs) -> Any:

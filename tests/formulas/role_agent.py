@@ -8,7 +8,7 @@ from typing import Any
 from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.envs.modes import Stretch, rule_modes
+from coevo_gym.envs.modes import Stretch, common_modes
 from coevo_gym.methods.role_agent.failures import counts_after, task_weights
 from coevo_gym.methods.role_agent.foresight import (
     FORESIGHT,
@@ -88,7 +88,7 @@ def _mode_weights(v: Inputs) -> Any:
 
 def _rule_modes(v: Inputs) -> tuple[str, ...]:
     settings = {name: v[name] for name in ("format_kinds", "ended", "max_steps")}
-    return rule_modes([Stretch(*step) for step in v["steps"]], **settings)
+    return common_modes([Stretch(*step) for step in v["steps"]], **settings)
 
 
 def _empirical(v: Inputs) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from coevo_gym.core.tool_calls import Call, hermes
+from coevo_gym.core.tool_calls import Call, write_hermes
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.official_calls import write_python
 from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed, mostly
@@ -110,7 +110,7 @@ def _some(items: list[Any]) -> SearchStrategy[list[Any]]:
 
 
 def _hermes(calls: list[Call]) -> str:
-    return hermes(calls)
+    return write_hermes(calls)
 
 
 def _python(calls: list[Call]) -> str:

@@ -43,7 +43,7 @@ from coevo_gym.curricula.gates.judge import JudgeGate, Judgement, ask_judge
 from coevo_gym.curricula.gates.solve import tip_of
 from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
-from coevo_gym.envs.profile import PreferenceSettings, profiled
+from coevo_gym.envs.profile import PreferenceSettings, require_profiled
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 from coevo_gym.episodes.trials import FailedTrial, reflection_cues
@@ -295,7 +295,7 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
     """Return the prompts for finding tasks, judging, labelling and teaching, and the policy's."""
     benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
     guided, unguided = scene.places[:2]
-    inputs = describe_benchmark(profiled(known).profile, PreferenceSettings())
+    inputs = describe_benchmark(require_profiled(known).profile, PreferenceSettings())
     prompts: dict[str, tuple[Message, ...]] = {}
     for place in (guided, unguided):
         start = begun_at(scene, place)

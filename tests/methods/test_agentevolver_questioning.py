@@ -26,7 +26,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.trajectory import Cue, PastStep, View
 from coevo_gym.curricula.explore.walks import Phase, PhasedAgent
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled, read_profile
+from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, read_profile, require_profiled
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.agentevolver.questioning import (
     PROMPTS,
@@ -205,7 +205,7 @@ def _cue(text: str) -> Cue:
 class TestProfiles:
     @pytest.mark.parametrize("name", [*NAMES, "toy"])
     def test_each_benchmark_has_one(self, name: str) -> None:
-        profile = profiled(get_benchmark(name)).profile
+        profile = require_profiled(get_benchmark(name)).profile
         assert profile.entities
         assert EnvProfile.model_validate_json(profile.model_dump_json()) == profile
 
@@ -214,7 +214,7 @@ class TestProfiles:
         """Not even six words in a row of any instruction."""
         engine(name)
         benchmark = get_benchmark(name)
-        text = _words(profiled(benchmark).profile.model_dump_json())
+        text = _words(require_profiled(benchmark).profile.model_dump_json())
         known = {tuple(text[at : at + 6]) for at in range(len(text) - 5)}
         n = 0
         for split in NATIVE_SPLITS:
@@ -225,7 +225,7 @@ class TestProfiles:
         assert n
 
     def test_its_preference_holds_where_none_is_set(self) -> None:
-        profile = profiled(get_benchmark("alfworld")).profile
+        profile = require_profiled(get_benchmark("alfworld")).profile
         payload = describe_benchmark(profile, PreferenceSettings(difficulty=1))
         assert payload["preference"] == {
             "entities": 1, "attributes": 1, "operations": 3, "difficulty": 1
@@ -237,7 +237,7 @@ class TestProfiles:
             name = "bare"
 
         with pytest.raises(ConfigError, match=r"'bare' has no profile.*scripted"):
-            profiled(Bare())  # type: ignore[arg-type]
+            require_profiled(Bare())  # type: ignore[arg-type]
 
     def test_a_broken_file_is_named(self, tmp_path: Any) -> None:
         (tmp_path / "profile.toml").write_text("who = 3")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.envs.modes import COMMON, Stretch, rule_modes
+from coevo_gym.envs.modes import COMMON, Stretch, common_modes
 from coevo_gym.methods.role_agent.failures import counts_after, task_weights
 from coevo_gym.methods.role_agent.foresight import bonus, horizon, likenesses
 from coevo_gym.methods.role_agent.predictors import commonest
@@ -159,7 +159,7 @@ stretches = st.lists(
 
 @given(stretches, st.sampled_from(["agent", "budget"]), st.integers(1, 50))
 def test_rules_name_common_modes_in_order(steps: list[Stretch], ended: Any, max_steps: int) -> None:
-    names = rule_modes(steps, format_kinds={"empty"}, ended=ended, max_steps=max_steps)
+    names = common_modes(steps, format_kinds={"empty"}, ended=ended, max_steps=max_steps)
     assert list(names) == sorted(set(names), key=COMMON.index)
     assert names or ended == "agent"
     assert (COMMON[-1] in names) is (names == COMMON[-1:])

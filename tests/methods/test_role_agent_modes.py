@@ -20,7 +20,7 @@ from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.methods.role_agent import failure_modes
 from coevo_gym.methods.role_agent.failure_modes import (
@@ -384,11 +384,11 @@ def test_the_limits_suffice_for_the_papers_runs() -> None:
     tasks = config.loop.groups_per_step
     assert settings.questions >= tasks * config.rollout.group_size
     assert settings.capacity >= tasks * (config.loop.max_steps or 0)
-    modes = [len(diagnosable(get_benchmark(name)).modes) for name in BENCHMARKS]
+    modes = [len(require_diagnosable(get_benchmark(name)).modes) for name in BENCHMARKS]
     assert settings.retrieve_modes >= max(modes)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_mode_of_every_benchmark_has_a_meaning(name: str) -> None:
-    benchmark = diagnosable(get_benchmark(name))
+    benchmark = require_diagnosable(get_benchmark(name))
     assert set(benchmark.modes) <= load_meanings().keys()

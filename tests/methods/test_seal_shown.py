@@ -251,7 +251,7 @@ def played(
         env.reset(seed=0, options={"task": task})
         seen = Seen(lambda now: show_through(interface, now))
         for action in (*actions, ""):
-            yield seen.look(env.view), action
+            yield seen.record(env.view), action
             _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 return

@@ -18,7 +18,7 @@ from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.cli import app
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.provision import home
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
@@ -81,7 +81,7 @@ def asking(server: FakeOpenAI) -> dict[str, Any]:
 
 def preset(sets: dict[str, Any]) -> str:
     """A preset file of another person."""
-    settings = dict(flat(tomllib.loads(Path(TOY).read_text()))) | sets
+    settings = dict(flatten(tomllib.loads(Path(TOY).read_text()))) | sets
     Path("p.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in settings.items()))
     return "p.toml"
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from coevo_gym.cli.output import show_installation
 from coevo_gym.core.spend import Cost, Usage
-from coevo_gym.core.waiting import Pace, acted, duration, how_far
+from coevo_gym.core.waiting import Pace, format_duration, report_activity, report_progress
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.progress_reports import PhasePace, ProgressFile
 from coevo_gym.runs.stop import Stopped
@@ -57,7 +57,7 @@ def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Pat
         progress.begin_phase("train static", 10, similar=1)
         clock.now += 8
         progress.set_cost(
-            Cost.of(500, Usage(calls=3, prompt_tokens=50, completion_tokens=20, usd=0.5))
+            Cost.from_usages(500, Usage(calls=3, prompt_tokens=50, completion_tokens=20, usd=0.5))
         )
         progress.update(2, success="31 %")
         snapshot = snapshot_of(tmp_path)
@@ -208,7 +208,7 @@ def test_a_pace_is_never_negative(moves: list[tuple[float, int]], total: int) ->
     pace = Pace(total, clock=clock)
     for seconds, done in moves:
         clock.now += seconds
-        pace.reach(done)
+        pace.update(done)
         left = pace.left_s()
         assert left is None or left >= 0
         assert left == 0 if done >= total else True
@@ -219,7 +219,7 @@ def test_a_pace_follows_work_that_becomes_slower() -> None:
     pace = Pace(1000, clock=clock)
     for done in range(1, 101):
         clock.now += 1 if done <= 50 else 3
-        pace.reach(done)
+        pace.update(done)
     assert pace.left_s() == pytest.approx(900 * 3)
     clock.now += 60
     assert pace.left_s() == pytest.approx(900 * 3 - 60)
@@ -237,7 +237,7 @@ def test_a_pace_follows_work_that_becomes_slower() -> None:
     ],
 )
 def test_durations_in_words(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_person_sees_how_long_it_takes_and_what_models_cost(
@@ -272,9 +272,9 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
         progress.begin_phase("llama", 2)
         progress.expect(2 * 15, "2 episodes × up to 15 steps", whole=True)
         clock.now += 300  # the model is loaded
-        acted(0, 0)
+        report_activity(0, 0)
         clock.now += 80
-        acted(2, 900)
+        report_activity(2, 900)
         snapshot = snapshot_of(tmp_path)
         assert (snapshot.done, snapshot.steps, snapshot.tokens, snapshot.left_s) == (
             0,
@@ -282,15 +282,15 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
             900,
             1120.0,
         )
-        acted(0, 0)
+        report_activity(0, 0)
         clock.now += 80
-        acted(2, 1000)
+        report_activity(2, 1000)
         clock.now += 1
         progress.update(1)
         assert snapshot_of(tmp_path).left_s == 461  # as fast as the one that has ended
         progress.begin_phase("another", 2)
         assert (snapshot_of(tmp_path).steps, snapshot_of(tmp_path).tokens) == (0, 1900)
-    acted(2, 900)  # nobody listens any more
+    report_activity(2, 900)  # nobody listens any more
     assert out.getvalue().splitlines() == [
         "llama: 2 episodes × up to 15 steps: about 19 min",
         "llama: 0/2, 4 steps, 1,900 tokens, 17 min left",
@@ -304,8 +304,8 @@ def test_an_installation_tells_how_far_it_is(
     with show_installation("appworld", tmp_path) as tell:
         assert snapshot_of(tmp_path).phase == "installing appworld"
         tell("unpacking")
-        how_far("making the world (MB)", 170, 340)
-        how_far("making the world (MB)", 340, 340)
+        report_progress("making the world (MB)", 170, 340)
+        report_progress("making the world (MB)", 340, 340)
     snapshot = snapshot_of(tmp_path)
     assert (snapshot.work, snapshot.state) == ("install", "finished")
     assert [past.name for past in snapshot.phases] == [

@@ -17,7 +17,7 @@ import coevo_gym
 from coevo_gym import from_rows
 from coevo_gym.core.benchmark import _SPECS
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.envs.rows.source import load_function, place_of
+from coevo_gym.envs.rows.source import import_path_of, load_function
 from coevo_gym.runs.train import RunSummary
 from coevo_gym.store import approvals
 from coevo_gym.store.folder import RunFolder, read_json
@@ -207,8 +207,8 @@ def test_files_of_one_name_in_two_folders_do_not_mix(here: Path) -> None:
     assert load_function("mine.py:check") is first, "an unchanged file is run once"
     for function, right in ((first, "b"), (second, "a")):
         assert [function(ROWS[0], answer) for answer in "ab"] == [right == "a", right == "b"]
-    assert place_of(first) == f"{here}/mine.py:check"
-    assert place_of(second) == f"{other}/mine.py:check"
+    assert import_path_of(first) == f"{here}/mine.py:check"
+    assert import_path_of(second) == f"{other}/mine.py:check"
     Path("mine.py").write_text("ROWS = []")
     with pytest.raises(ConfigError, match=r"mine\.py:ROWS is not a function, but list"):
         load_function("mine.py:ROWS")

@@ -14,14 +14,14 @@ import pytest
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Split
 from coevo_gym.envs.frame import Frame
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.remote import RemoteTaskEnv
 from coevo_gym.serve.env_pools import EnvPools
 from tests.serve.standing import opened, standing
 from tests.toy import BENCHMARK, ToyEnv
 from tests.workers import faulty
 
-needs_workers = pytest.mark.skipif(not can_run(), reason="worker processes need Linux")
+needs_workers = pytest.mark.skipif(not can_run_workers(), reason="worker processes need Linux")
 
 
 @needs_workers

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import get_benchmark, require_proposable
 from coevo_gym.core.evolution import Context, Exchange, Proposal, Verdict
 from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.task import Task
@@ -77,7 +77,7 @@ def evolved(
     sources: Sequence[Task], rule: Rule, propose: Propose, *, max_steps: int, wanted: int
 ) -> tuple[list[Task], list[Verdict]]:
     """Explore opened sources until so many tasks are accepted: those, and all verdicts."""
-    benchmark = proposable(get_benchmark(sources[0].benchmark))
+    benchmark = require_proposable(get_benchmark(sources[0].benchmark))
     known, accepted, verdicts = KnownTasks(()), list[Task](), list[Verdict]()
     gates = default_gates(benchmark, known)
     for number, source in enumerate(sources):

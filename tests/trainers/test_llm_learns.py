@@ -60,7 +60,7 @@ def tasks() -> list[Task]:
 def any_press(agent: ChatAgent, envs: EnvPool) -> Demonstrations:
     """Every press in every task: how to answer, but not what."""
     decisions: list[tuple[Any, ...]] = []
-    with envs.open() as take:
+    with envs.lend_envs() as take:
         env = take()
         for task in tasks():
             env.reset(seed=0, options={"task": task})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.core.advice import AdviceOrigin, AdviceState, advised
+from coevo_gym.core.advice import AdviceOrigin, AdviceState, advice_ids
 from coevo_gym.core.notes import VERDICTS, Note
 from coevo_gym.core.task import FrozenDict, Split
 from coevo_gym.envs.webshop import BENCHMARK
@@ -45,7 +45,7 @@ def _tell(database: Path, group: str, position: int, cue: str) -> None:
         )
         episode = json.loads(zlib.decompress(body)) | {"cue_ids": [cue]}
         packed = zlib.compress(json.dumps(episode).encode())
-        advice = names_to_row(advised([cue]))
+        advice = names_to_row(advice_ids([cue]))
         db.execute(
             f"UPDATE trajectories SET body = ?, advice = ? WHERE {place}",
             (packed, advice, ARM, group, position),

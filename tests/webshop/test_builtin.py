@@ -20,13 +20,13 @@ from bench.webshop_difficulty import (
 )
 from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
-from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.choices import search_queries
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE
 from coevo_gym.envs.webshop.engine.product import NO_PRICE
 from coevo_gym.envs.webshop.engine.reward import normalise_colour, score
-from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
+from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference_actions, split_of
 
 ITEMS_SHA256 = "a38e0ab9cbd77cb562aff1f4b074e0a071017b939be45bc4fbd75ff3648f666b"
 GOALS_SHA256 = "003a522b0535adc7926e4e7bf7b50f0ad0c43105fd1ba22edd157a725bd6c3dd"
@@ -131,7 +131,7 @@ def test_each_goal_can_be_solved(shop: Catalogue, goals: tuple[ShoppingGoal, ...
 
 def test_the_reference_solves_each_task(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
     assert solved(shop, goals, reference_shopper) == 1.0
-    long = sum(len(reference(goal, shop)) >= 4 for goal in goals)
+    long = sum(len(reference_actions(goal, shop)) >= 4 for goal in goals)
     assert long >= 0.7 * len(goals)
 
 
@@ -153,7 +153,7 @@ def test_a_search_cut_from_the_instruction_finds_the_product(
 ) -> None:
     hits = first = 0
     for goal in val:
-        pages = [shop.search(query)[:PAGE_SIZE] for query in searches(goal.instruction)]
+        pages = [shop.search(query)[:PAGE_SIZE] for query in search_queries(goal.instruction)]
         hits += any(product.asin == goal.asin for page in pages for product in page)
         first += pages[0][0].asin == goal.asin
     assert hits >= 0.98 * len(val)
@@ -224,4 +224,4 @@ def _attributes_in(attributes: tuple[str, ...], title: str) -> list[str]:
 
 @pytest.mark.parametrize("words", ["9" * 2_000, "$ " * 1_000, "1.5 " * 500, "a" * 2_000])
 def test_searches_for_a_long_number_are_found_at_once(words: str) -> None:
-    assert searches(f"Find a mug, lower than {words}")[0].startswith("find a mug")
+    assert search_queries(f"Find a mug, lower than {words}")[0].startswith("find a mug")

@@ -10,7 +10,7 @@ import pytest
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Step
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 from coevo_gym.envs.webshop.env import WebShopEnv
 from coevo_gym.envs.webshop.tasks import native_tasks
 from coevo_gym.episodes.episode import trajectory_of
@@ -153,5 +153,5 @@ def test_failure_modes(mode: str, steps: list[Step], report: Mapping[str, float]
 
 def test_every_mode_has_three_traces() -> None:
     counts = Counter(mode for mode, _, _ in MODES)
-    assert set(counts) == set(diagnosable(get_benchmark("webshop")).modes)
+    assert set(counts) == set(require_diagnosable(get_benchmark("webshop")).modes)
     assert min(counts.values()) >= 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.html import render_html
 from coevo_gym.envs.webshop.engine.pages import Page
-from coevo_gym.envs.webshop.engine.reward import normalise_colour, score, similar
+from coevo_gym.envs.webshop.engine.reward import are_similar, normalise_colour, score
 from coevo_gym.envs.webshop.engine.shop_session import Session, parse_action
 from coevo_gym.envs.webshop.judge import judge
 from tests.webshop import handmade
@@ -207,8 +207,8 @@ def test_actions_are_cut_like_the_greedy_pattern(text: str) -> None:
 def test_colours_and_similarity() -> None:
     assert normalise_colour("bordered") == "red"
     assert normalise_colour("xl") == "xl"
-    assert similar("heavy duty", "Heavy-Duty!")
-    assert not similar("heavy duty", "light weight")
+    assert are_similar("heavy duty", "Heavy-Duty!")
+    assert not are_similar("heavy duty", "light weight")
 
 
 def test_named_options_are_compared_as_pairs() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from coevo_gym.core.benchmark import Benchmark, get_benchmark, proposable, restrictions_of
+from coevo_gym.core.benchmark import Benchmark, get_benchmark, require_proposable, restrictions_of
 from coevo_gym.core.errors import BuildError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Exchange, Proposal, Walk
 from coevo_gym.core.task import Split
@@ -19,7 +19,7 @@ from tests.standins import walks, webshop
 from tests.standins.hostile import PROPOSALS, drafted
 from tests.toy import BENCHMARK as TOY
 
-WEBSHOP = proposable(get_benchmark("webshop"))
+WEBSHOP = require_proposable(get_benchmark("webshop"))
 TRAIN = WEBSHOP.tasks(Split.TRAIN, "builtin")
 SOURCE, OTHER = TRAIN[0], TRAIN[40]
 CONTEXT = Context(kind="boundary", task=SOURCE)

@@ -39,7 +39,7 @@ def wait_for_end(pid: int) -> None:
         end = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    starting.wait_for(end)
+    starting.wait_for_exit(end)
     os.close(end)
 
 

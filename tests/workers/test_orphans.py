@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.envs.workers.starting import wait_for
+from coevo_gym.envs.workers.starting import wait_for_exit
 from tests.workers import faulty
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def owner(env_id: str, then: str) -> Iterator[tuple[subprocess.Popen[str], list[
 def none_is_left(ends: list[int]) -> None:
     """Wait for all ends; one that never comes runs into the time limit of the test."""
     for end in ends:
-        wait_for(end)
+        wait_for_exit(end)
 
 
 @pytest.mark.parametrize("then", ["idle", "step"])

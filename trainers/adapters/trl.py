@@ -33,7 +33,7 @@ from coevo_gym.core.benchmark import Benchmark, get_benchmark, tools_of
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split, parse_split
-from coevo_gym.core.tool_calls import Call, hermes, results_of
+from coevo_gym.core.tool_calls import Call, split_results, write_hermes
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, resolve_session
@@ -254,7 +254,7 @@ class RolloutEnvironment:
             return OVER
         # A fault must not reach the trainer: it would report the fault to the model and score
         # the rest of the episode. The rollout records the fault instead.
-        (seen, *_), rest = results_of(self._rollout.answer(answer), 1)
+        (seen, *_), rest = split_results(self._rollout.answer(answer), 1)
         return "\n\n".join(filter(None, [seen, rest, OVER if self._rollout.over else ""]))
 
 
@@ -284,7 +284,9 @@ def environment_class(benchmark: Benchmark) -> type[RolloutEnvironment]:
     tools = functions_in(tools_of(benchmark))
     if not tools:
         return Environment
-    write: Callable[[Call], str] = getattr(benchmark, "action_of", lambda call: hermes([call]))
+    write: Callable[[Call], str] = getattr(
+        benchmark, "action_of", lambda call: write_hermes([call])
+    )
     if not hasattr(benchmark, "action_of"):
         tools.append(ANSWER)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.own_code import load_own
+from coevo_gym.core.own_code import load_own_object
 from coevo_gym.core.seams import TrainablePolicy
 from coevo_gym.trainers.settings import UpdateConfig
 from coevo_gym.trainers.update.batch import Batch, detached_logprobs, pad_rows, split_rows
@@ -143,7 +143,7 @@ def load_loss(path: str) -> Loss:
     Raises:
         ConfigError: if there is no such function.
     """
-    loss: Loss = load_own(path)
+    loss: Loss = load_own_object(path)
     if not callable(loss):
         raise ConfigError(
             f"{path!r} is {loss!r}, which is not a loss. Name a function that takes LossInputs and "

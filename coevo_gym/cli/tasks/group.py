@@ -26,7 +26,7 @@ from coevo_gym.cli.tasks.review import review
 from coevo_gym.cli.tasks.tell import print_story
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Task
-from coevo_gym.core.waiting import only_looking
+from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.runs.tasks.importing import ImportedLine, Importer, add_to_run
 from coevo_gym.runs.tasks.story import Story
 from coevo_gym.store.folder import RunFolder, write_atomic
@@ -87,7 +87,7 @@ def list_tasks(
         raise ConfigError(
             "--rejected lists a run's rejected drafts. Name a run, and omit --evolved."
         )
-    with only_looking():
+    with forbid_setup():
         if rejected and isinstance(origin, RunFolder):
             rows = rejected_rows(origin)
         elif isinstance(origin, RunFolder):
@@ -174,7 +174,7 @@ def show_task(
     from coevo_gym.core.benchmark import find_any_task
     from coevo_gym.runs.tasks.story import find_story
 
-    with only_looking():
+    with forbid_setup():
         entry = find_any_task(task) if run is None else find_story(RunFolder.of(run), task)
     if as_json:
         print_json(_as_json(entry))
@@ -342,7 +342,7 @@ def export_tasks(
     from coevo_gym.runs.tasks.bundle import tasks_of_benchmark, tasks_of_run, write_bundle
 
     origin = find_source(source)
-    with only_looking():
+    with forbid_setup():
         if isinstance(origin, RunFolder):
             if subset is not None:
                 raise ConfigError("--subset only works with a benchmark's own tasks.")

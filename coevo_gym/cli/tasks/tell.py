@@ -13,7 +13,7 @@ from rich.text import Text
 from coevo_gym.cli.output import console, is_piped
 from coevo_gym.core.evolution import Context, Explored, Verdict
 from coevo_gym.core.kinds import kind_of
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.task import Task
 from coevo_gym.runs.display import SafeConsole
 from coevo_gym.runs.tasks.story import Story
@@ -206,7 +206,7 @@ class _Teller:
         for place, (number, (action, observation, error)) in enumerate(rows):
             if left_out > 0 and place == _FEW:
                 grid.add_row("…", Text(f"{left_out} more", "dim"))
-            text = Text(self._shorten(action) if few else visible(action))
+            text = Text(self._shorten(action) if few else make_visible(action))
             if error:
                 text.append(f"  ({error})", "red")
             grid.add_row(str(number), text)
@@ -216,7 +216,7 @@ class _Teller:
 
     def _shorten(self, text: str, most: int = _CUT) -> str:
         if self._full:
-            return visible(text)
+            return make_visible(text)
         flat = _single_line(text)
         if len(flat) <= most:
             return flat
@@ -257,7 +257,7 @@ def _format_value(value: Any) -> str:
 
 def _single_line(text: str) -> str:
     """Return a string as a single line that is safe to print."""
-    return " ".join(visible(text).split())
+    return " ".join(make_visible(text).split())
 
 
 def _grid(*columns: Mapping[str, Any]) -> Table:

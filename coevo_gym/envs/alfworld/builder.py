@@ -16,7 +16,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, 
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.alfworld.engine.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
 from coevo_gym.envs.alfworld.goals import (
     CHANGES,
     CLEAN,
@@ -29,14 +29,14 @@ from coevo_gym.envs.alfworld.goals import (
     WORDINGS,
     Facts,
     RoomGoal,
+    describe_goal,
     is_plain,
     plan,
-    words,
 )
 from coevo_gym.envs.alfworld.tasks import (
     goal_of,
     goal_tags,
-    leaked,
+    is_held_out_copy,
     scenario_of,
     scene_problem,
     side_of_game,
@@ -76,7 +76,7 @@ def build(draft: Draft) -> Task:
             command is not admissible; if the commands crash the engine or exceed its time limit.
         EnvBackendError: if another process kills the engine, or it does not start.
     """
-    fast_downward()
+    import_fast_downward()
     world = draft.world
     if not isinstance(world, ALFWorldWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not an ALFWorldWorld")
@@ -86,13 +86,13 @@ def build(draft: Draft) -> Task:
         problem = scene_problem(world)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
         raise BuildError(f"the scene is not available: {error}") from error
-    _check_place(draft.scenario, world)
-    check_words(draft.instruction, world.goal)
+    _check_scene(draft.scenario, world)
+    check_instruction(draft.instruction, world.goal)
     _check_won(try_out(*problem, draft.solution), draft.solution)
     return built_task(draft, split_of(draft.scenario), ALFWorldVerifier())
 
 
-def _check_place(scenario: str, world: ALFWorldWorld) -> None:
+def _check_scene(scenario: str, world: ALFWorldWorld) -> None:
     """Raise an error unless the scene is a training scene and the goal is new."""
     actual = scenario_of(world.game)
     if scenario != actual:
@@ -101,29 +101,29 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
         raise BuildError(f"{world.game} is not a training game")
     if world.goal == goal_of(world.model_copy(update={"goal": None})):
         raise BuildError("the goal is the same as the game's own goal")
-    if leaked(world):
+    if is_held_out_copy(world):
         raise BuildError("a validation or test game has the same scene, initial state and goal")
 
 
-def check_words(instruction: str, goal: RoomGoal) -> None:
+def check_instruction(instruction: str, goal: RoomGoal) -> None:
     """Check that an instruction uses only plain characters and states the goal."""
     if not is_plain(instruction):
         raise BuildError(f"the instruction must match the pattern {PLAIN}")
     for name in goal.types:
-        if not names(instruction, name):
+        if not mentions(instruction, name):
             raise BuildError(f"the instruction does not mention the {name.lower()}")
-    if kinds_said(instruction) != {goal.kind} & _SAID.keys():
+    if mentioned_kinds(instruction) != {goal.kind} & _SAID.keys():
         raise BuildError(
             f"the instruction must describe a goal of kind {goal.kind} and nothing else"
         )
 
 
-def names(text: str, name: str) -> bool:
+def mentions(text: str, name: str) -> bool:
     """Return True if the lower-case text contains a type name, singular or plural."""
     return re.search(rf"\b{name.lower()}(?:e?s)?\b", text) is not None
 
 
-def kinds_said(text: str) -> set[str]:
+def mentioned_kinds(text: str) -> set[str]:
     """Return the kinds of goals whose keywords occur in the text, which must be lower case."""
     return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
@@ -155,12 +155,12 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
     errors, scores, observations, opening = [], [float(game.won)], [], game.observation
-    states, choices = [_state(game)], [frozenset(game.admissible)]
+    states, choices = [_state_hash(game)], [frozenset(game.admissible)]
     for action in actions:
         errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
         scores.append(max(scores[-1], float(game.won)))
         observations.append(game.observation)
-        states.append(_state(game))
+        states.append(_state_hash(game))
         choices.append(frozenset(game.admissible))
         if to_error and errors[-1]:
             break
@@ -177,7 +177,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     )
 
 
-def _state(game: Game) -> str:
+def _state_hash(game: Game) -> str:
     """Return a hash of all facts, except those that record an inspection."""
     return digest(sorted(fact for fact in game.facts() if fact[0] != _LOOKED_AT))
 
@@ -204,20 +204,20 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     facts = Game(open_scene(*problem), context.task.instruction).facts()
     possible = possible_goals(facts, problem[-1])
     own = goal_of(world) if world.goal != "nothing" else None
-    met = _met(trace)
+    met = _seen_words(trace)
     plans: dict[RoomGoal, list[str]] = {}
-    for goals in _by_fit(possible, context.target):
+    for goals in _group_by_fit(possible, context.target):
         for _ in range(_TRIES):
             if len(plans) == DRAFTS_PER_TRACE:
                 break
-            goal = _draw(goals, met, rng)
+            goal = _draw_goal(goals, met, rng)
             commands = plan(goal, facts)
             if len(commands) >= MIN_COMMANDS and goal != own:
                 plans[goal] = commands
     return [_draft(goal, commands, context, rng) for goal, commands in plans.items()]
 
 
-def _by_fit(
+def _group_by_fit(
     possible: Sequence[Sequence[RoomGoal]], target: Sequence[str]
 ) -> list[Sequence[Sequence[RoomGoal]]]:
     """Group the goals by the number of target tags that they match, best first."""
@@ -237,13 +237,15 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
         true[name].append(objects)
     types = {thing: spelled[type_] for thing, type_ in true["objecttype"]}
 
-    def able(predicate: str) -> Sequence[str]:
+    def types_with(predicate: str) -> Sequence[str]:
         return sorted({types[thing] for (thing,) in true[predicate] if thing in types})
 
-    lamps = [name for name in able("toggleable") if name.endswith("Lamp")]
-    groups = [[RoomGoal(kind=LOOK, object=o, toggle=t) for o in able("pickupable") for t in lamps]]
+    lamps = [name for name in types_with("toggleable") if name.endswith("Lamp")]
+    groups = [
+        [RoomGoal(kind=LOOK, object=o, toggle=t) for o in types_with("pickupable") for t in lamps]
+    ]
     for kind in (kind for kind in KINDS if kind != LOOK):
-        things = able(CHANGES[kind].able if kind in CHANGES else "pickupable")
+        things = types_with(CHANGES[kind].able if kind in CHANGES else "pickupable")
         pairs = [(spelled[thing], spelled[place]) for place, thing in true["cancontain"]]
         groups.append(
             [RoomGoal(kind=kind, object=o, receptacle=r) for o, r in pairs if o in things]
@@ -251,13 +253,15 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
     return [goals for goals in groups if goals]
 
 
-def _met(trace: Trajectory) -> frozenset[str]:
+def _seen_words(trace: Trajectory) -> frozenset[str]:
     """Return the words in an exploration walk, ignoring its first observation."""
     observations = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *observations]).lower()))
 
 
-def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:
+def _draw_goal(
+    possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator
+) -> RoomGoal:
     """Draw a goal of a random kind, preferring object types seen during the exploration walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
@@ -271,7 +275,7 @@ def _draft(goal: RoomGoal, commands: Sequence[str], context: Context, rng: Gener
     assert isinstance(world, ALFWorldWorld)
     return draft_of(
         context,
-        instruction=words(goal, int(rng.integers(WORDINGS))),
+        instruction=describe_goal(goal, int(rng.integers(WORDINGS))),
         world=world.model_copy(update={"goal": goal}),
         solution=commands,
     )

@@ -17,8 +17,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from coevo_gym.core.task import Split
-from coevo_gym.envs.alfworld.engine.translation import fast_downward
-from coevo_gym.envs.alfworld.goals import KINDS, LOOK, RoomGoal, plan, with_goal, words
+from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
+from coevo_gym.envs.alfworld.goals import KINDS, LOOK, RoomGoal, describe_goal, plan, with_goal
 
 SEED = 20
 TASKS_A_KIND = 3
@@ -83,13 +83,13 @@ def builtin_games() -> tuple[BuiltinGame, ...]:
 @lru_cache(maxsize=1)
 def builtin_domain() -> str:
     """Return the PDDL domain for built-in games."""
-    return _shipped("data/alfred.pddl")
+    return _read_package_file("data/alfred.pddl")
 
 
 @lru_cache(maxsize=1)
 def builtin_grammar() -> str:
     """Return the grammar for built-in games."""
-    return _shipped("data/alfred.twl2")
+    return _read_package_file("data/alfred.twl2")
 
 
 def _games(scene: int) -> Iterator[BuiltinGame]:
@@ -97,13 +97,13 @@ def _games(scene: int) -> Iterator[BuiltinGame]:
     room, rng = _room(scene), random.Random(f"{SEED}/goals/{scene}")  # noqa: S311
     goals: list[RoomGoal] = []
     for kind in KINDS:
-        pairs = room.pairs(kind)
+        pairs = room.goal_pairs(kind)
         rng.shuffle(pairs)
         field = "toggle" if kind == LOOK else "receptacle"
         wanted = (RoomGoal.model_validate({"kind": kind, "object": a, field: b}) for a, b in pairs)
         goals += islice((goal for goal in wanted if plan(goal, room.facts)), TASKS_A_KIND)
     for number, goal in enumerate(goals, start=1):
-        task = words(goal, variant=number)
+        task = describe_goal(goal, variant=number)
         yield BuiltinGame(f"builtin/FloorPlan{scene}/{number}", scene, goal, task)
 
 
@@ -121,8 +121,8 @@ class _Room:
 
     def __init__(self, scene: int) -> None:
         rng = random.Random(f"{SEED}/things/{scene}")  # noqa: S311
-        types = json.loads(_shipped(f"gen/layouts/FloorPlan{scene}-objects.json"))
-        ids = json.loads(_shipped(f"gen/layouts/FloorPlan{scene}-openable.json"))
+        types = json.loads(_read_package_file(f"gen/layouts/FloorPlan{scene}-objects.json"))
+        ids = json.loads(_read_package_file(f"gen/layouts/FloorPlan{scene}-openable.json"))
         fits, _, _ = _constants()
         counts = Counter(_type_of(id) for id in sorted(ids))
         self.receptacles = {
@@ -145,7 +145,7 @@ class _Room:
                 self.things[_id(type_, i)] = type_
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
-    def pairs(self, kind: str) -> list[tuple[str, str]]:
+    def goal_pairs(self, kind: str) -> list[tuple[str, str]]:
         """Return the possible goals of a kind, as (object type, lamp or receptacle type) pairs."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
@@ -233,7 +233,7 @@ class _Constants(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _constants() -> _Constants:
-    fast_downward()  # raises an error with install instructions
+    import_fast_downward()  # raises an error with install instructions
     from alfworld.gen import constants
 
     movable = constants.MOVABLE_RECEPTACLES_SET
@@ -245,9 +245,9 @@ def _constants() -> _Constants:
     return _Constants(fits, constants.VAL_ACTION_OBJECTS, constants.OPENABLE_CLASS_SET)
 
 
-def _shipped(path: str) -> str:
+def _read_package_file(path: str) -> str:
     """Read a text file from the ``alfworld`` package."""
-    fast_downward()
+    import_fast_downward()
     return files("alfworld").joinpath(path).read_text()
 
 

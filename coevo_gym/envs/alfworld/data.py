@@ -107,12 +107,12 @@ class Games:
     def __init__(self, file: Path) -> None:
         self._file = file.absolute()
         self._entries: dict[str, tuple[Entry, ...]] = {}
-        head = dict(self._rows("SELECT key, value FROM head"))
+        head = dict(self._query("SELECT key, value FROM head"))
         if not head.keys() >= {"domain", "grammar", "digest"}:
             raise DataError(f"{file} has an incomplete header. {_ADVICE}")
         self.domain, self.grammar = head["domain"], head["grammar"]
         self.digest: str = head["digest"]
-        _verify_head(self.domain, self.grammar)
+        _check_head(self.domain, self.grammar)
 
     def entries(self, subset: str) -> tuple[Entry, ...]:
         """Return the games of a subset, sorted by id.
@@ -128,7 +128,7 @@ class Games:
             query = "SELECT id, task, walkthrough FROM entries WHERE subset = ? ORDER BY id"
             self._entries[subset] = tuple(
                 Entry(id, task, tuple(json.loads(walkthrough)))
-                for id, task, walkthrough in self._rows(query, subset)
+                for id, task, walkthrough in self._query(query, subset)
             )
         return self._entries[subset]
 
@@ -139,7 +139,7 @@ class Games:
             TaskError: if the game is unknown.
             DataError: if its data is damaged.
         """
-        rows = self._rows("SELECT packed FROM problems WHERE id = ?", id)
+        rows = self._query("SELECT packed FROM problems WHERE id = ?", id)
         if not rows:
             raise TaskError(f"{self._file} has no game {repr(id)[:120]}.")
         try:
@@ -149,14 +149,14 @@ class Games:
                 f"The data of game {id} in {self._file} is damaged: {error}. {_ADVICE}"
             ) from error
 
-    def verify_complete(self, source: Path | None = None) -> None:
+    def check_complete(self, source: Path | None = None) -> None:
         """Check that the store contains every game.
 
         Raises:
             DataError: if a game is missing; the message names ``source`` or, if None, the store.
         """
         query = "SELECT subset, count(*) FROM entries JOIN problems USING (id) GROUP BY subset"
-        counts = dict(self._rows(query))
+        counts = dict(self._query(query))
         for subset, count in COUNTS.items():
             if counts.get(subset, 0) != count:
                 raise DataError(
@@ -164,7 +164,7 @@ class Games:
                     f"{counts.get(subset, 0)}. {_ADVICE}"
                 )
 
-    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+    def _query(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         """Run a query on a new connection, because forks and threads cannot safely share one."""
         try:
             uri = f"{self._file.as_uri()}?mode=ro&immutable=1"
@@ -186,14 +186,14 @@ def open_games() -> Games:
         where = "on this machine" if folder is None else f"in {folder}"
         raise BenchmarkNotInstalled(f"No official ALFWorld games were found {where}. {_ADVICE}")
     stat = (folder / STORE).stat()
-    return _open(folder / STORE, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return _open_store(folder / STORE, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
 @lru_cache(maxsize=4)
-def _open(file: Path, stamp: tuple[int, ...]) -> Games:
+def _open_store(file: Path, stamp: tuple[int, ...]) -> Games:
     """Open a store of official games. A changed ``stamp`` bypasses the cache."""
     games = Games(file)
-    games.verify_complete()
+    games.check_complete()
     return games
 
 
@@ -209,7 +209,7 @@ def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
         head: tuple[str, str] | None = None
         for number, (entry, domain, grammar, problem) in enumerate(games, 1):
             if head != (domain, grammar):
-                _verify_head(domain, grammar)
+                _check_head(domain, grammar)
                 head = (domain, grammar)
             if not _ID.fullmatch(entry.id):
                 raise DataError(f"{repr(entry.id)[:160]} is not the id of an official text game.")
@@ -267,10 +267,10 @@ def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
     """Yield the games in a JSONL file. Its first line holds the parts shared by all games."""
     rows = map(json.loads, lines)
     head: dict[str, Any] = next(rows, {})
-    domain, grammar = _text(head["pddl_domain"]), _text(head["grammar"])
+    domain, grammar = _require_text(head["pddl_domain"]), _require_text(head["grammar"])
     for row in rows:
         yield OfficialGame(
-            _entry(row["id"], row["task"], row), domain, grammar, _text(row["pddl_problem"])
+            _entry(row["id"], row["task"], row), domain, grammar, _require_text(row["pddl_problem"])
         )
 
 
@@ -281,27 +281,29 @@ def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[OfficialGame]:
         row = json.loads(data)
         if "movable" in id or "Sliced" in id or not row.get("solvable"):
             continue
-        grammar = _text(row["grammar"])
+        grammar = _require_text(row["grammar"])
         task = _TASK.search(grammar)
         if task is None:
             raise ValueError(f"{path} does not state its task")
         template = grammar[: task.start()] + UNKNOWN + grammar[task.end() :]
-        domain, problem = _text(row["pddl_domain"]), _text(row["pddl_problem"])
+        domain, problem = _require_text(row["pddl_domain"]), _require_text(row["pddl_problem"])
         yield OfficialGame(_entry(id, task.group(), row), domain, template, problem)
 
 
 def _entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:
-    return Entry(_text(id), _text(task), tuple(map(_text, row["walkthrough"])))
+    return Entry(
+        _require_text(id), _require_text(task), tuple(map(_require_text, row["walkthrough"]))
+    )
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a string, got {repr(value)[:60]}")
     value.encode()  # raises for a lone surrogate
     return value
 
 
-def _verify_head(domain: str, grammar: str) -> None:
+def _check_head(domain: str, grammar: str) -> None:
     wanted = (("domain", domain, _DOMAIN_SHA256), ("grammar", grammar, _GRAMMAR_SHA256))
     for name, text, digest in wanted:
         actual = hashlib.sha256(text.encode()).hexdigest()

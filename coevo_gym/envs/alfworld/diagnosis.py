@@ -67,7 +67,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     modes = list_modes(
         _own_modes(steps, _goal(episode.report)),
         episode,
-        stretches(steps, _kind),
+        stretches(steps, _error_kind),
         modes=MODES,
         format_kinds=("unreadable",),
         max_steps=_STEPS,
@@ -138,7 +138,7 @@ def _goal(report: Mapping[str, Any]) -> RoomGoal | None:
         return None
 
 
-def _kind(step: Step) -> str:
+def _error_kind(step: Step) -> str:
     readable = not step.error_kind or _COMMAND.fullmatch(step.action)
     return step.error_kind if readable else "unreadable"
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from coevo_gym.core.task import FrozenDict, Verifier, World
-from coevo_gym.envs.alfworld.engine.translation import fast_downward
-from coevo_gym.envs.alfworld.goals import PROGRESS, RoomGoal, conditions
+from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
+from coevo_gym.envs.alfworld.goals import PROGRESS, RoomGoal, count_conditions
 from coevo_gym.envs.alfworld.tasks import goal_of, scene_problem
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.base import TaskEnv
@@ -99,7 +99,7 @@ class ALFWorldEnv(TaskEnv):
 
     def __init__(self, *, aliases: bool = False, **kwargs: Any) -> None:
         check_flag("aliases", aliases)
-        fast_downward()  # raises an error with install instructions before any episode
+        import_fast_downward()  # raises an error with install instructions before any episode
         self.aliases = aliases
         super().__init__(**kwargs)
 
@@ -125,7 +125,7 @@ class ALFWorldEnv(TaskEnv):
         game = self._game
         extras: dict[str, Any] = {}
         if self._goal is not None:
-            met, total = conditions(self._goal, game.facts(PROGRESS))
+            met, total = count_conditions(self._goal, game.facts(PROGRESS))
             extras = {
                 "alfworld.task_type": self._goal.kind,
                 "alfworld.goal_conditions": met / total,

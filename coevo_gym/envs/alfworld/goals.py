@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import field_validator, model_validator
 
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.envs.alfworld.engine.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
 
 PICK = "pick_and_place_simple"
 LOOK = "look_at_obj_in_light"
@@ -61,7 +61,7 @@ PROGRESS = frozenset(
         *(change.done for change in CHANGES.values()),
     )
 )
-"""The predicates that :func:`conditions` reads."""
+"""The predicates that :func:`count_conditions` reads."""
 
 
 class RoomGoal(FrozenModel):
@@ -81,20 +81,20 @@ class RoomGoal(FrozenModel):
 
     @field_validator("kind")
     @classmethod
-    def _known(cls, kind: str) -> str:
+    def _check_kind(cls, kind: str) -> str:
         if kind not in KINDS:
             raise ValueError(f"unknown goal kind {kind!r}; choose one of: {', '.join(KINDS)}")
         return kind
 
     @field_validator("object", "receptacle", "toggle")
     @classmethod
-    def _by_name(cls, name: str) -> str:
+    def _check_type_name(cls, name: str) -> str:
         if not re.fullmatch("[A-Za-z]{0,40}", name):
             raise ValueError(f"{name!r} is invalid: a type name must consist of 1 to 40 letters.")
         return name
 
     @model_validator(mode="after")
-    def _filled(self) -> RoomGoal:
+    def _check_fields(self) -> RoomGoal:
         wanted, other = ("toggle", "receptacle") if self.kind == LOOK else ("receptacle", "toggle")
         for field in ("object", wanted):
             if not getattr(self, field):
@@ -111,7 +111,7 @@ class RoomGoal(FrozenModel):
 
 def pddl(goal: RoomGoal) -> str:
     """Return the goal as a ``(:goal ...)`` section, built from ALFWorld's own templates."""
-    text: str = _in_library(goal)["pddl"].replace("#", "-")
+    text: str = _library_entry(goal)["pddl"].replace("#", "-")
     filled = text.format(obj=goal.object, recep=goal.receptacle, toggle=goal.toggle)
     return filled[_goal_section(filled)]
 
@@ -137,7 +137,7 @@ WORDINGS = 2
 """Number of wordings in ALFWorld per kind of goal."""
 
 
-def words(goal: RoomGoal, variant: int = 0) -> str:
+def describe_goal(goal: RoomGoal, variant: int = 0) -> str:
     """Describe the goal in words, using ALFWorld's own templates.
 
     New tasks use the benchmark's own wording, so that a policy is trained on the same words that it
@@ -147,17 +147,17 @@ def words(goal: RoomGoal, variant: int = 0) -> str:
 
     Example:
         >>> kind = "pick_clean_then_place_in_recep"
-        >>> words(RoomGoal(kind=kind, object="Mug", receptacle="Cabinet"))
+        >>> describe_goal(RoomGoal(kind=kind, object="Mug", receptacle="Cabinet"))
         'put a clean mug in cabinet'
     """
-    template: str = _in_library(goal)["templates"][variant % WORDINGS]
+    template: str = _library_entry(goal)["templates"][variant % WORDINGS]
     names = {"obj": goal.object, "recep": goal.receptacle, "toggle": goal.toggle}
     return template.format(**{part: name.lower() for part, name in names.items()})
 
 
-def _in_library(goal: RoomGoal) -> dict[str, Any]:
+def _library_entry(goal: RoomGoal) -> dict[str, Any]:
     """Return ALFWorld's goal-library entry for the given kind of goal."""
-    fast_downward()  # raises an error with install instructions
+    import_fast_downward()  # raises an error with install instructions
     from alfworld.gen.goal_library import gdict
 
     entry: dict[str, Any] = gdict[goal.kind]
@@ -173,7 +173,7 @@ def is_plain(text: str) -> bool:
     return re.fullmatch(PLAIN, text) is not None
 
 
-def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
+def count_conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
     """Count how many of a goal's conditions are met.
 
     Returns:
@@ -181,17 +181,17 @@ def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
         The object is in place (1); it is in place, and clean, hot or cold (2); it is in the
         agent's hand, and a lamp is on where the agent is (2); two objects are in one place (2).
     """
-    return _conditions(goal, _State(facts))
+    return _count_conditions(goal, _State(facts))
 
 
-def met(goals: Iterable[RoomGoal], facts: Facts) -> list[RoomGoal]:
+def met_goals(goals: Iterable[RoomGoal], facts: Facts) -> list[RoomGoal]:
     """Return the goals that the facts satisfy."""
     state = _State(facts)
-    counts = ((goal, *_conditions(goal, state)) for goal in goals)
+    counts = ((goal, *_count_conditions(goal, state)) for goal in goals)
     return [goal for goal, n_met, n_total in counts if n_met == n_total]
 
 
-def _conditions(goal: RoomGoal, state: _State) -> tuple[int, int]:
+def _count_conditions(goal: RoomGoal, state: _State) -> tuple[int, int]:
     things = state.of_type(goal.object)
     placed = {thing for thing in things if state.is_in(thing, goal.receptacle)}
     if goal.kind == PICK:
@@ -217,7 +217,7 @@ def plan(goal: RoomGoal, facts: Facts) -> list[str]:
     of this form.
     """
     state = _State(facts)
-    met, total = _conditions(goal, state)
+    met, total = _count_conditions(goal, state)
     if met == total or state.hand:
         return []
     return min(_plans(goal, state), key=len, default=[])
@@ -237,7 +237,7 @@ def _plans(goal: RoomGoal, state: _State) -> Iterator[list[str]]:
                 for spot in spots:
                     yield _Walk(state).take(*spot).look(lamp, lamp_place).commands
         return
-    for target in state.of_type(goal.receptacle) if state.fits(goal) else ():
+    for target in state.of_type(goal.receptacle) if state.receptacle_fits(goal) else ():
         if goal.kind == PICK:
             for spot in spots:
                 yield _Walk(state).take(*spot).put(spot[0], target).commands
@@ -261,7 +261,7 @@ def _plans(goal: RoomGoal, state: _State) -> Iterator[list[str]]:
                     yield walk.commands
 
 
-def _type(name: str) -> str:
+def _fact_type(name: str) -> str:
     """Convert an object type to its name in the game's facts, such as ``mugtype`` for ``Mug``."""
     return f"{name}type".lower()
 
@@ -287,20 +287,20 @@ class _State:
 
     def of_type(self, name: str) -> list[str]:
         """Return the objects of a type in numeric order: ``mug 2`` before ``mug 10``."""
-        return sorted(self._by_type[_type(name)], key=lambda thing: (len(thing), thing))
+        return sorted(self._by_type[_fact_type(name)], key=lambda thing: (len(thing), thing))
 
     def holds(self, *fact: str) -> bool:
         """Return True if a predicate holds for the given objects."""
         return fact in self._facts
 
-    def fits(self, goal: RoomGoal) -> bool:
+    def receptacle_fits(self, goal: RoomGoal) -> bool:
         """Return True if the goal's receptacle type can hold its object type."""
-        return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
+        return self.holds("cancontain", _fact_type(goal.receptacle), _fact_type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
         """Return True if a receptacle of this type, other than ``apart_from``, holds the object."""
         return any(
-            self.holds("receptacletype", place, _type(type_))
+            self.holds("receptacletype", place, _fact_type(type_))
             for place in self.places[thing]
             if place != apart_from
         )
@@ -320,25 +320,25 @@ class _Walk:
         self.commands: list[str] = []
 
     def take(self, thing: str, place: str) -> _Walk:
-        return self._reach(place)._do(f"take {thing} from {place}")
+        return self._go_and_open(place)._add_command(f"take {thing} from {place}")
 
     def change(self, thing: str, verb: str, appliance: str) -> _Walk:
-        return self._go(appliance)._do(f"{verb} {thing} with {appliance}")
+        return self._go(appliance)._add_command(f"{verb} {thing} with {appliance}")
 
     def put(self, thing: str, place: str) -> _Walk:
-        return self._reach(place)._do(f"move {thing} to {place}")
+        return self._go_and_open(place)._add_command(f"move {thing} to {place}")
 
     def look(self, lamp: str, place: str) -> _Walk:
         self._go(place)
-        return self if self._state.holds("istoggled", lamp) else self._do(f"use {lamp}")
+        return self if self._state.holds("istoggled", lamp) else self._add_command(f"use {lamp}")
 
-    def _reach(self, place: str) -> _Walk:
+    def _go_and_open(self, place: str) -> _Walk:
         """Go to a receptacle and open it if it is closed."""
         self._go(place)
         closed = self._state.holds("openable", place) and not self._state.holds("opened", place)
         if closed and place not in self._opened:
             self._opened.add(place)
-            self._do(f"open {place}")
+            self._add_command(f"open {place}")
         return self
 
     def _go(self, place: str) -> _Walk:
@@ -346,9 +346,9 @@ class _Walk:
         location = self._state.location[place]
         if location != self._here:
             self._here = location
-            self._do(f"go to {place}")
+            self._add_command(f"go to {place}")
         return self
 
-    def _do(self, command: str) -> _Walk:
+    def _add_command(self, command: str) -> _Walk:
         self.commands.append(command)
         return self

@@ -8,13 +8,28 @@ from collections.abc import Callable, Sequence
 
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
-from coevo_gym.core.spaces import spaced
+from coevo_gym.core.spaces import split_name
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.alfworld.builder import check_words, kinds_said, names, possible_goals
-from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, RoomGoal, met, words
+from coevo_gym.envs.alfworld.builder import (
+    check_instruction,
+    mentioned_kinds,
+    mentions,
+    possible_goals,
+)
+from coevo_gym.envs.alfworld.goals import (
+    CLEAN,
+    COOL,
+    HEAT,
+    LOOK,
+    PICK,
+    TWO,
+    RoomGoal,
+    describe_goal,
+    met_goals,
+)
 from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
-from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+from coevo_gym.envs.proposals import actions_of, draft_of, make_open_task, request_of
 
 NOTHING_ASKED = "look around, and try out what can be done here"
 _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
@@ -25,7 +40,7 @@ def open_task(task: Task) -> Task:
     """Return a copy of a task for exploration: its room without an active goal."""
     assert isinstance(task.world, ALFWorldWorld)
     free = task.world.model_copy(update={"goal": "nothing"})
-    return opened(task, side_of(task), NOTHING_ASKED, world=free)
+    return make_open_task(task, side_of(task), NOTHING_ASKED, world=free)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
@@ -46,12 +61,12 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     problem = scene_problem(world.model_copy(update={"goal": None}))
     kinds = possible_goals(facts_of(problem[-1]), problem[-1])
     possible = [goal for goals in kinds for goal in goals]
-    text = _plain(request, possible)
-    goals = _meant(text, possible)
-    goal = goals[0] if len(goals) == 1 else _brought_about(problem, commands, goals, possible)
+    text = _normalise_request(request, possible)
+    goals = _find_goals(text, possible)
+    goal = goals[0] if len(goals) == 1 else _find_achieved_goal(problem, commands, goals, possible)
     return draft_of(
         context,
-        instruction=_asked(text, goal),
+        instruction=_choose_wording(text, goal),
         world=world.model_copy(update={"goal": goal}),
         solution=commands,
     )
@@ -66,7 +81,7 @@ def restrictions(
     facts = facts_of(problem[-1])
     things: defaultdict[str, dict[str, None]] = defaultdict(dict)  # ordered sets
     for goals in possible_goals(facts, problem[-1]):
-        for goal in met(goals, facts):
+        for goal in met_goals(goals, facts):
             name = goal.object.lower()
             label = f"two of {name}" if goal.kind == TWO else name
             things[(goal.receptacle or goal.toggle).lower()][label] = None
@@ -78,7 +93,7 @@ def restrictions(
     )
 
 
-def _plain(request: str, possible: Sequence[RoomGoal]) -> str:
+def _normalise_request(request: str, possible: Sequence[RoomGoal]) -> str:
     """Rewrite a request in the style of this benchmark's tasks.
 
     The style is lower case without a full stop. A type is one word, as in the game, and objects
@@ -87,22 +102,22 @@ def _plain(request: str, possible: Sequence[RoomGoal]) -> str:
     text = " ".join(request.lower().split()).rstrip(" .!?").removeprefix("please ")
     types = {name for goal in possible for name in goal.types}
     for name in sorted(types, key=len, reverse=True):
-        pattern = rf"\b(?:{re.escape(spaced(name))}|{name.lower()})(e?s)?\b(?: \d+\b)?"
+        pattern = rf"\b(?:{re.escape(split_name(name))}|{name.lower()})(e?s)?\b(?: \d+\b)?"
         text = re.sub(pattern, rf"{name.lower()}\1", text)
     return text
 
 
-def _meant(text: str, possible: Sequence[RoomGoal]) -> list[RoomGoal]:
+def _find_goals(text: str, possible: Sequence[RoomGoal]) -> list[RoomGoal]:
     """Return the goals that a request could refer to."""
-    kinds = kinds_said(text)
-    goals = [goal for goal in possible if all(names(text, name) for name in goal.types)]
+    kinds = mentioned_kinds(text)
+    goals = [goal for goal in possible if all(mentions(text, name) for name in goal.types)]
     if kinds:
         return [goal for goal in goals if {goal.kind} == kinds]
     looks = [goal for goal in goals if goal.kind == LOOK]
     return looks or [goal for goal in goals if goal.kind == PICK]
 
 
-def _brought_about(
+def _find_achieved_goal(
     problem: tuple[str, str, str],
     commands: Sequence[str],
     meant: Sequence[RoomGoal],
@@ -117,18 +132,18 @@ def _brought_about(
         facts = game.facts()
         if not game.step(command):
             raise BuildError(f"action {number}, {command[:80]!r}, is not admissible")
-    before = met(possible, facts)
-    new = [goal for goal in met(possible, game.facts()) if goal not in before]
+    before = met_goals(possible, facts)
+    new = [goal for goal in met_goals(possible, game.facts()) if goal not in before]
     goals = [goal for goal in new if goal in meant] or new
     if not goals:
         raise BuildError("neither the request nor the last action identifies a single goal")
     return min(goals, key=lambda goal: _TELLING.index(goal.kind))
 
 
-def _asked(text: str, goal: RoomGoal) -> str:
+def _choose_wording(text: str, goal: RoomGoal) -> str:
     """Return ``text`` if it expresses the goal; otherwise, return the standard wording."""
     try:
-        check_words(text, goal)
+        check_instruction(text, goal)
     except BuildError:
-        return words(goal)
+        return describe_goal(goal)
     return text

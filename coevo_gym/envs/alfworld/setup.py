@@ -17,7 +17,7 @@ from coevo_gym.envs.alfworld.data import (
     read_official,
     write_store,
 )
-from coevo_gym.envs.alfworld.engine.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
 from coevo_gym.provision import (
     Installation,
     benchmark_home,
@@ -55,12 +55,12 @@ def install(source: Path | None) -> Path:
     if source is not None:
         with locked("alfworld"), staged(folder) as new:
             write_store(new / STORE, read_official(source))
-            Games(new / STORE).verify_complete(source)
+            Games(new / STORE).check_complete(source)
     elif (data := data_folder("alfworld")) is not None:
         folder = data
     else:
         logger.info("no official games found, using the built-in scenes folder=%s", folder)
-    if _missing():
+    if _describe_missing():
         with locked("alfworld"):
             _install_engine()
     return folder
@@ -68,7 +68,7 @@ def install(source: Path | None) -> Path:
 
 def installation() -> Installation:
     """Return the installation status of the engine and the games."""
-    missing = _missing()
+    missing = _describe_missing()
     engine = f"{missing} {_advice()}" if missing else _ENGINE
     folder = data_folder("alfworld")
     if folder is None:
@@ -81,7 +81,7 @@ def installation() -> Installation:
     return Installation(not missing, engine, data, _ISOLATION)
 
 
-def _missing() -> str:
+def _describe_missing() -> str:
     """Describe what the installation lacks, or return "" if it is complete."""
     importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
@@ -92,33 +92,33 @@ def _missing() -> str:
         if version != wanted:
             return f"{name} {wanted} is required, but {version} is installed."
     try:
-        fast_downward()
+        import_fast_downward()
         importlib.import_module("textworld.envs.pddl")
     except (ImportError, BenchmarkNotInstalled) as error:
         return f"TextWorld cannot be imported ({error.__cause__ or error})."
     return ""
 
 
-def _lacking() -> str:
+def _missing_tools() -> str:
     """Return the missing requirements for compiling the engine, or "" if there are none."""
     return ", ".join(tool for tool in _TOOLS if shutil.which(tool) is None)
 
 
 def _advice() -> str:
-    lacking = _lacking()
+    lacking = _missing_tools()
     first = f"Compiling it requires {lacking}. Install that first, then run" if lacking else "Run"
     return f"{first} `coevo install alfworld` (a few minutes)."
 
 
 def _install_engine() -> None:
-    missing = _missing()
+    missing = _describe_missing()
     if not missing:
         return  # another process has installed it in the meantime
-    if _lacking():
+    if _missing_tools():
         raise EnvBackendError(f"{missing} {_advice()}")
     # The engine's own versions are locked. Its other dependencies are shared with other packages
     # in this environment, so pip chooses their versions.
     pip_install(LOCK, "--no-deps", advice=_advice(), timeout_s=_PATIENCE_S)
     output = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
-    if missing := _missing():
+    if missing := _describe_missing():
         raise EnvBackendError(f"pip finished, but {missing} Restart Python.\n{output}")

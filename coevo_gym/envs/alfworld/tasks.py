@@ -47,8 +47,8 @@ def scenario_of(game: str) -> str:
 def split_of(scenario: str) -> Split:
     """Return the split of a scene.
 
-    The scenes of ``valid_seen`` are training scenes, as the name says; :func:`leaked` keeps its
-    tasks out of training.
+    The scenes of ``valid_seen`` are training scenes, as the name says; :func:`is_held_out_copy`
+    keeps its tasks out of training.
 
     Raises:
         TaskError: if the scene is unknown.
@@ -75,7 +75,7 @@ def side_of(task: Task) -> Split:
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     side = strictest(split_of(task.scenario), side_of_game(world))
-    if side is Split.TRAIN and isinstance(world.goal, RoomGoal) and leaked(world):
+    if side is Split.TRAIN and isinstance(world.goal, RoomGoal) and is_held_out_copy(world):
         return Split.VAL  # only validation games are held out in training scenes
     if side is Split.TRAIN and task.scenario != scenario_of(world.game):
         raise TaskError(f"the game {world.game} does not belong to scenario {task.scenario!r}")
@@ -108,17 +108,17 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     if subset is not None and subset not in SUBSETS:
         raise TaskError(f"ALFWorld has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
     if subset == BUILTIN or (subset is None and data_folder("alfworld") is None):
-        return _builtin(split)
+        return _builtin_tasks(split)
     subset = subset or next(name for name, side in _OFFICIAL_SPLIT.items() if side is split)
     if _OFFICIAL_SPLIT[subset] is not split:
         raise TaskError(
             f"The subset {subset} belongs to split {_OFFICIAL_SPLIT[subset]}, not {split}."
         )
-    return _official(open_games(), subset)
+    return _official_tasks(open_games(), subset)
 
 
 @lru_cache(maxsize=8)
-def _official(games: Games, subset: str) -> tuple[Task, ...]:
+def _official_tasks(games: Games, subset: str) -> tuple[Task, ...]:
     split, digest = _OFFICIAL_SPLIT[subset], games.digest[:16]
     return tuple(
         _task(entry.id, entry.task, entry.walkthrough, split, subset, digest)
@@ -127,7 +127,7 @@ def _official(games: Games, subset: str) -> tuple[Task, ...]:
 
 
 @lru_cache(maxsize=3)
-def _builtin(split: Split) -> tuple[Task, ...]:
+def _builtin_tasks(split: Split) -> tuple[Task, ...]:
     return tuple(
         _task(game.id, game.task, game.solution, split, BUILTIN, BUILTIN)
         for game in builtin_games()
@@ -179,13 +179,13 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
     return domain, grammar, problem
 
 
-def leaked(world: ALFWorldWorld) -> bool:
+def is_held_out_copy(world: ALFWorldWorld) -> bool:
     """Return True if a validation or test game has this world's scene, initial state and goal."""
-    return world.digest != BUILTIN and _key(world) in _held_out(_games(world))
+    return world.digest != BUILTIN and _key(world) in _held_out_keys(_games(world))
 
 
 @lru_cache(maxsize=2)
-def _held_out(games: Games) -> frozenset[tuple[str, str, str]]:
+def _held_out_keys(games: Games) -> frozenset[tuple[str, str, str]]:
     return frozenset(
         _key(ALFWorldWorld(game=entry.id, digest=games.digest[:16]))
         for subset in ("valid_seen", "valid_unseen")
@@ -253,14 +253,14 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]
     if world.goal != "nothing":
-        pairs += _pairs(goal_of(world))
+        pairs += _tag_pairs(goal_of(world))
     return tags_from(pairs)
 
 
 def goal_tags(goal: RoomGoal) -> tuple[str, ...]:
     """Return the tags for a goal. They do not include a scene tag."""
-    return tags_from(_pairs(goal))
+    return tags_from(_tag_pairs(goal))
 
 
-def _pairs(goal: RoomGoal) -> list[tuple[str, str]]:
+def _tag_pairs(goal: RoomGoal) -> list[tuple[str, str]]:
     return [("goal", GOALS[goal.kind]), ("object", goal.object.lower())]

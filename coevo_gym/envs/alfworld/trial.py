@@ -20,7 +20,7 @@ from functools import cache
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, TaskError
-from coevo_gym.envs.alfworld.engine.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
 
 LIMIT_S = 60.0
 _ALLOWED = frozenset({"HOME", "LANG", "PATH", "PYTHONHASHSEED", "TMPDIR", "TZ", "VIRTUAL_ENV"})
@@ -57,7 +57,7 @@ def try_out(
         BenchmarkNotInstalled: if the engine is not installed.
         EnvBackendError: if a worker does not start, or another process kills it.
     """
-    fast_downward()
+    import_fast_downward()
     return _worker(os.getpid()).try_out(domain, grammar, problem, commands, timeout_s)
 
 
@@ -68,7 +68,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._owner = os.getpid()
-        atexit.register(self._exit)
+        atexit.register(self._stop_at_exit)
 
     def try_out(
         self, domain: str, grammar: str, problem: str, commands: Sequence[str], timeout_s: float
@@ -76,7 +76,7 @@ class _Worker:
         """Run commands against a planning problem; see :func:`try_out`."""
         job = json.dumps([domain, grammar, problem, list(commands), timeout_s]).encode()
         with self._lock:
-            process = self._running()
+            process = self._ensure_running()
             reply = b""
             try:
                 with _deadline(process, timeout_s) as late:
@@ -92,13 +92,13 @@ class _Worker:
                 "The process that tests ALFWorld tasks was killed by the system or another "
                 "process, perhaps because memory ran out. Free some memory and try again."
             )
-        return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
+        return Trial((), _explain_loss(process.returncode, late.is_set(), timeout_s))
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _ensure_running(self) -> subprocess.Popen[bytes]:
         """Return the worker process, starting a new one if necessary."""
         if self._process is None or self._process.poll() is not None:
             self._stop()
-            self._process = _started()
+            self._process = _start_process()
         return self._process
 
     def _stop(self) -> None:
@@ -108,7 +108,7 @@ class _Worker:
             self._process.communicate()
             self._process = None
 
-    def _exit(self) -> None:
+    def _stop_at_exit(self) -> None:
         if self._owner == os.getpid():  # a fork also runs this, but does not own the process
             self._stop()
 
@@ -119,7 +119,7 @@ def _worker(owner: int) -> _Worker:
     return _Worker()
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _start_process() -> subprocess.Popen[bytes]:
     """Start a new process and wait until it is ready."""
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", _SERVE],
@@ -134,7 +134,7 @@ def _started() -> subprocess.Popen[bytes]:
         process.communicate()
         raise EnvBackendError(
             f"The process that tests ALFWorld tasks did not start: "
-            f"{_loss(process.returncode, late.is_set(), LIMIT_S)}. To find the cause, run "
+            f"{_explain_loss(process.returncode, late.is_set(), LIMIT_S)}. To find the cause, run "
             "`coevo doctor`."
         )
     return process
@@ -181,7 +181,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
     return process.stdout.readline()
 
 
-def _loss(code: int, late: bool, timeout_s: float) -> str:
+def _explain_loss(code: int, late: bool, timeout_s: float) -> str:
     """Explain why a worker was lost."""
     if late:
         return f"the engine took longer than {timeout_s:g} s"

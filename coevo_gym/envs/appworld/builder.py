@@ -13,7 +13,7 @@ from numpy.random import Generator
 from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
 from coevo_gym.core.evolution import Context, Draft, digest
-from coevo_gym.core.spaces import spaced
+from coevo_gym.core.spaces import split_name
 from coevo_gym.core.task import Split, Task, canonical_json, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.appworld.engine.engine_session import Diff, Ran, WorldSession
@@ -152,12 +152,12 @@ def evidence(task: Task) -> Evidence:
     called: dict[str, list[str]] = {}
     for app, api in _APIS.findall("\n".join(map(code_of, task.solution))):
         if app != "supervisor" and api != "login":
-            called.setdefault(app, [app, spaced(app)]).extend(spaced(api).split())
+            called.setdefault(app, [app, split_name(app)]).extend(split_name(api).split())
     changed: dict[str, list[str]] = {}
     for model, rows in (thaw(verifier.changes) or {}).items():
         app = model.partition(".")[0]
-        names = changed.setdefault(app, called.get(app, [app, spaced(app)]))
-        names += [*spaced(model.partition(".")[2]).split(), *_clue_names(rows)]
+        names = changed.setdefault(app, called.get(app, [app, split_name(app)]))
+        names += [*split_name(model.partition(".")[2]).split(), *_clue_names(rows)]
     clues = [
         Clue(f"what changes in {app}", tuple(names), task.instruction)
         for app, names in changed.items()

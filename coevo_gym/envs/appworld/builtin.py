@@ -16,7 +16,7 @@ from pathlib import Path
 
 from coevo_gym.core import waiting
 from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError
-from coevo_gym.core.waiting import how_far, is_only_looking
+from coevo_gym.core.waiting import is_setup_forbidden, report_progress
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
 from coevo_gym.provision import benchmark_home, locked, staged
 
@@ -37,13 +37,13 @@ def ensure_builtin_root() -> Path:
 
     Raises:
         BenchmarkNotInstalled: if the engine is not installed, or if the world does not exist and
-            :func:`coevo_gym.core.waiting.only_looking` forbids creating it.
+            :func:`coevo_gym.core.waiting.forbid_setup` forbids creating it.
         EnvBackendError: if the world cannot be created.
     """
     root = _root()
     if not root.is_dir():
         python = engine_python()
-        if is_only_looking():
+        if is_setup_forbidden():
             raise BenchmarkNotInstalled(
                 "AppWorld's built-in world has not been created yet. Run `coevo install "
                 f"appworld` ({_MB} MB, about a minute), or start an episode, which also creates it."
@@ -112,7 +112,7 @@ def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
             return process.communicate(timeout=_LOOK_S)[1]
         except subprocess.TimeoutExpired:
             if count := len(list((folder / "data" / "tasks").glob("*"))):
-                how_far("making AppWorld's built-in world (tasks)", count, N_TASKS)
+                report_progress("making AppWorld's built-in world (tasks)", count, N_TASKS)
     raise EnvBackendError(
         f"AppWorld's built-in world was not created within {_PATIENCE_S} s. Try again when the "
         "machine is less busy."

@@ -13,7 +13,7 @@ from coevo_gym.envs.diagnosis import (
     TurnLabel,
     diagnosis_of,
     first_that_applies,
-    texts_after,
+    observations_after,
 )
 from coevo_gym.envs.modes import FORMAT, REPEATED, list_modes, modes_that_apply, stretches
 
@@ -69,7 +69,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     if "tests" not in episode.report:  # the episode was not judged
         return Diagnosis()
     steps = [
-        _Ran.from_step(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)
+        _Ran.from_step(*pair) for pair in zip(episode.steps, observations_after(episode), strict=True)
     ]
     called = {name for step in steps for name in step.calls}
     failed = [

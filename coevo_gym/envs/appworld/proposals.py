@@ -10,7 +10,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import FINISH
 from coevo_gym.envs.appworld.tasks import side_of
-from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+from coevo_gym.envs.proposals import actions_of, draft_of, make_open_task, request_of
 
 NOTHING_ASKED = "Look around in the apps, and try out what they can do."
 _ENDS = "complete_task"
@@ -18,7 +18,7 @@ _ENDS = "complete_task"
 
 def open_task(task: Task) -> Task:
     """Return a copy of a task for exploration: its apps and its user, but no request."""
-    return opened(task, side_of(task), NOTHING_ASKED)
+    return make_open_task(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:

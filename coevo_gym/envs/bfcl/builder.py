@@ -12,9 +12,9 @@ from numpy.random import Generator
 from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
-from coevo_gym.core.spaces import clean_text, spaced
+from coevo_gym.core.spaces import clean_text, split_name
 from coevo_gym.core.task import Task, thaw
-from coevo_gym.core.tool_calls import Call, Malformed, hermes
+from coevo_gym.core.tool_calls import Call, Malformed, write_hermes
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.envs.bfcl.engine.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
@@ -294,7 +294,7 @@ def evidence(task: Task) -> Evidence:
 def _clue_names(call: Call) -> Iterator[str]:
     """Yield the words and values that describe a call, except default values."""
     owner = functions_of()[call.name].removesuffix("API")
-    for text in (purpose(call.name), spaced(call.name), spaced(owner)):
+    for text in (purpose(call.name), split_name(call.name), split_name(owner)):
         yield from text.split()
     for name, value in call.arguments.items():
         if value != default(call.name, name):
@@ -390,6 +390,8 @@ def draft_conversation(
             setup=(*world.setup, *map(write_python, setup)),
         ),
         solution=[
-            message for turn in turns for message in (*(hermes([call]) for call in turn), CLOSING)
+            message
+            for turn in turns
+            for message in (*(write_hermes([call]) for call in turn), CLOSING)
         ],
     )

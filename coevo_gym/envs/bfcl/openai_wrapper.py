@@ -12,7 +12,7 @@ from gymnasium.spaces import Dict
 from gymnasium.spaces import Sequence as SequenceSpace
 from gymnasium.utils import RecordConstructorArgs
 
-from coevo_gym.core.tool_calls import hermes_of_tool_calls
+from coevo_gym.core.tool_calls import tool_calls_to_hermes
 from coevo_gym.envs.base import ACTION_SPACE
 from coevo_gym.envs.bfcl.env import BFCLEnv
 
@@ -119,4 +119,4 @@ def _format_action(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
     Every call is a separate block, so the env's length limit can only cut off the last calls.
     """
     functions = [{"function": _as_mapping(call.get("function") or {})} for call in calls]
-    return hermes_of_tool_calls(functions) if calls else content
+    return tool_calls_to_hermes(functions) if calls else content

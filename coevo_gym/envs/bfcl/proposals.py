@@ -11,7 +11,7 @@ from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.builder import calls_of, draft_conversation
 from coevo_gym.envs.bfcl.tasks import side_of
 from coevo_gym.envs.bfcl.world import BFCLWorld
-from coevo_gym.envs.proposals import actions_of, opened, requests_of
+from coevo_gym.envs.proposals import actions_of, make_open_task, requests_of
 
 NOTHING_ASKED = "Please try out the functions that you have, and see what they do."
 
@@ -27,7 +27,7 @@ def open_task(task: Task) -> Task:
         long_context=world.long_context,
         setup=world.setup,
     )
-    return opened(task, side_of(task), NOTHING_ASKED, world=free)
+    return make_open_task(task, side_of(task), NOTHING_ASKED, world=free)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:

@@ -17,11 +17,11 @@ from coevo_gym.core.task import (
     Task,
     Verifier,
     canonical_json,
-    folded,
+    fold_strings,
     freeze,
     strictest,
 )
-from coevo_gym.core.tool_calls import hermes
+from coevo_gym.core.tool_calls import write_hermes
 from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, root
@@ -126,7 +126,7 @@ def _lookup_keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
     """
     turns = verifier.turns if isinstance(verifier, BFCLVerifier) else ()
     calls = tuple(tuple(map(_normalise_call, turn)) for turn in turns if turn)
-    texts = tuple(filter(None, folded(world.turns)))
+    texts = tuple(filter(None, fold_strings(world.turns)))
     keys: tuple[Key, ...] = (
         ("config", _canonical_config(world.config)),
         ("messages", texts),
@@ -139,9 +139,9 @@ def _normalise_call(code: str) -> object:
     """Return a reference call in normalised form, so that equivalent calls are equal."""
     try:
         call = bind(parse_truth(code))
-        return folded(call.name), freeze(folded(call.arguments))
+        return fold_strings(call.name), freeze(fold_strings(call.arguments))
     except (TaskError, TypeError, KeyError, ValueError):
-        return folded(code)
+        return fold_strings(code)
 
 
 @lru_cache(maxsize=1)
@@ -293,7 +293,7 @@ def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
     messages: list[str] = []
     for turn in truth:
         if turn:
-            messages.append(hermes([bind(parse_truth(call)) for call in turn]))
+            messages.append(write_hermes([bind(parse_truth(call)) for call in turn]))
         messages.append(CLOSING)
     return tuple(messages)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from coevo_gym.core.tool_calls import literal
+from coevo_gym.core.tool_calls import parse_literal
 
 OPENING = "<tool_response>"
 """The tag that begins a call's result."""
@@ -156,7 +156,7 @@ def values_in_results(observation: str) -> tuple[Value, ...]:
 
 def _values_in_result(text: str) -> list[Value]:
     """Find possible arguments in one result: JSON, a Python literal or plain text."""
-    for decode in (json.loads, literal):
+    for decode in (json.loads, parse_literal):
         try:
             return list(_values_in_json(decode(text), frozenset()))
         except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from typing import Any
 
 from numpy.random import Generator
 
-from coevo_gym.core.spaces import spaced
+from coevo_gym.core.spaces import split_name
 from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine.toolbox import as_object
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
@@ -69,7 +69,7 @@ def describe_call(call: Call) -> str:
         ": file name 'log.txt', lines 3"
     """
     details = [
-        f"{spaced(name)} {describe_value(value)}"
+        f"{split_name(name)} {describe_value(value)}"
         for name, value in call.arguments.items()
         if value != default(call.name, name)
     ]
@@ -117,7 +117,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return _join_words([f"{spaced(key)} {describe_value(item)}" for key, item in value.items()])
+        return _join_words([f"{split_name(key)} {describe_value(item)}" for key, item in value.items()])
     if isinstance(value, (list, tuple)):
         return _join_words([describe_value(item) for item in value])
     return "none" if value is None else str(value)

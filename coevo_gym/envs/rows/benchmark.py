@@ -23,12 +23,12 @@ from coevo_gym.envs.proposals import (
     built_task,
     check_context,
     draft_of,
-    opened,
+    make_open_task,
     request_of,
 )
 from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.envs.rows.growth import RowFindings, RowGrowth
-from coevo_gym.envs.rows.row import PromptRow, content_of, read_row, scenario_of
+from coevo_gym.envs.rows.row import PromptRow, read_row, row_to_json, scenario_of
 from coevo_gym.envs.rows.source import SHARES, RowsSource
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 
@@ -84,7 +84,7 @@ class RowsBenchmark:
             if row.split is not None:  # of two rows with one prompt, the held-out one counts
                 known = self._given.get(scenario, Split.TRAIN)
                 self._given[scenario] = strictest(known, Split(row.split))
-        self._few = self._spread(scenarios)
+        self._few = self._fill_empty_splits(scenarios)
         self._scenarios = frozenset(scenarios)
         of_split: dict[Split, dict[str, Task]] = {split: {} for split in NATIVE_SPLITS}
         for number, (scenario, row) in enumerate(zip(scenarios, rows, strict=True)):
@@ -122,7 +122,7 @@ class RowsBenchmark:
             return split
         if self._given:
             return Split.TRAIN  # rows with a split of their own are the only held-out ones
-        return self._few.get(scenario) or self._by_hash(scenario)
+        return self._few.get(scenario) or self._split_by_hash(scenario)
 
     def side_of(self, task: Task) -> Split:
         """Return the split of a task's prompt and of its row, whatever scenario the task claims."""
@@ -151,14 +151,14 @@ class RowsBenchmark:
             SplitLeakError: if the context's task is not a training task.
         """
         check_context(self.name, context)
-        findings = RowFindings.of(context, int(rng.integers(2**31)))
+        findings = RowFindings.from_context(context, int(rng.integers(2**31)))
         row = context.task.verifier
         assert isinstance(row, RowVerifier)
         return [self._draft(one, context) for one in self.growth.proposals(row.row, findings)]
 
     def open(self, task: Task) -> Task:
         """Return a copy of a task without its prompt, for a model that explores."""
-        return opened(task, self.side_of(task), NOTHING_ASKED)
+        return make_open_task(task, self.side_of(task), NOTHING_ASKED)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
         """Create the draft of a row that a model proposes.
@@ -191,7 +191,7 @@ class RowsBenchmark:
             return draft_of(
                 context, scenario=scenario, instruction=text, solution=solution, world=world
             )
-        content = content_of(row)
+        content = row_to_json(row)
         return draft_of(
             context,
             scenario=row.scenario,
@@ -245,10 +245,10 @@ class RowsBenchmark:
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         """Give answers in a new episode, and score the episode before and after each of them."""
-        verifier = task.require_asked("replay").verifier
+        verifier = task.require_goal("replay").verifier
         assert isinstance(verifier, RowVerifier)
         errors, effects, observations = list[str](), list[Effect](), list[str]()
-        with closing(self.rules.converse(verifier.row, task.instruction)) as talk:
+        with closing(self.rules.create_episode(verifier.row, task.instruction)) as talk:
             opening, over = talk.begin(), False
             scores, states = [self.rules.judge(talk, verifier.row, "")], [digest([])]
             for number, action in enumerate(actions, start=1):
@@ -261,7 +261,7 @@ class RowsBenchmark:
                     scores.append(scores[-1])
                     states.append(states[-1])
                     continue
-                text, over = talk.answer(action)
+                text, over = talk.step(action)
                 errors.append(talk.error_kind)
                 effects.append(Effect.CHANGED)
                 observations.append(text)
@@ -279,7 +279,7 @@ class RowsBenchmark:
 
     def evidence(self, task: Task) -> Evidence:
         """Return the prompt; what the function looks at is not known."""
-        return Evidence(task.require_asked("judge").instruction, (), extractive=True)
+        return Evidence(task.require_goal("judge").instruction, (), extractive=True)
 
     def choices(self, view: View) -> tuple[str, ...]:
         """Return the row's choices; () if the answer is free text."""
@@ -303,7 +303,7 @@ class RowsBenchmark:
 
     def _task(self, row: PromptRow, number: int, scenario: str, split: Split) -> Task:
         name = str(row.id) if row.id != "" else str(number)
-        content = content_of(row)
+        content = row_to_json(row)
         try:
             solution = self.growth.solution(content, "answer")
         except BuildError as error:
@@ -324,7 +324,7 @@ class RowsBenchmark:
         tags = tuple(sorted(dict.fromkeys(row.tags)))
         return RowWorld(system=row.system, choices=row.choices, tags=tags, row=content)
 
-    def _by_hash(self, scenario: str) -> Split:
+    def _split_by_hash(self, scenario: str) -> Split:
         """Return a prompt's split by its hash, so that it does not depend on the other rows."""
         place = int(digest(scenario)[:13], 16) / 16**13
         for split in NATIVE_SPLITS:
@@ -333,11 +333,11 @@ class RowsBenchmark:
                 return split
         return Split.TRAIN
 
-    def _spread(self, scenarios: Sequence[str]) -> dict[str, Split]:
+    def _fill_empty_splits(self, scenarios: Sequence[str]) -> dict[str, Split]:
         """Return the splits of all prompts, if so few rows would leave a split empty; else {}."""
         free = sorted(set(scenarios) - self._given.keys())
         wanted = [split for split in NATIVE_SPLITS if self._shares.get(split, 0.0) > 0]
-        there = {self._by_hash(scenario) for scenario in free}
+        there = {self._split_by_hash(scenario) for scenario in free}
         if self._given or len(free) < len(wanted) or there >= set(wanted):
             return {}
         n_held_out = len(wanted) - 1

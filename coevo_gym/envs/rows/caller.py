@@ -61,7 +61,7 @@ class Caller:
         """
         if self._calls is None:
             self._calls = SimpleQueue()
-            Thread(target=_work, args=(self._calls,), name="coevo-rows", daemon=True).start()
+            Thread(target=_run_calls, args=(self._calls,), name="coevo-rows", daemon=True).start()
         result: Future[object] = Future()
         self._calls.put((function, result))
         try:
@@ -85,28 +85,28 @@ class Caller:
             self._calls = None
 
 
-def _work(calls: SimpleQueue[_Call | None]) -> None:
+def _run_calls(calls: SimpleQueue[_Call | None]) -> None:
     while (work := calls.get()) is not None:
         function, result = work
         try:
             value = function()
-            result.set_result(asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value)
+            result.set_result(asyncio.run(_await(value)) if inspect.isawaitable(value) else value)
         except Exception as error:
             result.set_exception(error)
         except BaseException as error:  # such as SystemExit, which would end this process
             result.set_exception(RuntimeError(repr(error)))
 
 
-async def _awaited(value: Awaitable[object]) -> object:
+async def _await(value: Awaitable[object]) -> object:
     return await value
 
 
-def about_answer(row: Row, answer: str) -> str:
+def describe_answer(row: Row, answer: str) -> str:
     """Describe an answer and its row, for messages."""
     return f"for the answer {answer[:_SHOWN]!r} to the row {row.get('id', thaw(row))!r}"
 
 
-def checked(score: object, rule: str, about: str) -> float:
+def require_score(score: object, rule: str, about: str) -> float:
     """Return a score as a float.
 
     Raises:

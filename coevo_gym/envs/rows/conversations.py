@@ -19,10 +19,10 @@ from coevo_gym.envs.rows.caller import (
     Respond,
     Row,
     Verify,
-    about_answer,
-    checked,
+    describe_answer,
+    require_score,
 )
-from coevo_gym.envs.rows.source import pack, received
+from coevo_gym.envs.rows.source import pack, unpack
 from coevo_gym.envs.rows.tools import OpenTools, ToolSet, error_text
 
 _DIGITS = 9
@@ -45,7 +45,7 @@ class RowEpisode(Protocol):
     def begin(self) -> str:
         """Return the first observation."""
 
-    def answer(self, text: str) -> tuple[str, bool]:
+    def step(self, text: str) -> tuple[str, bool]:
         """Take the agent's answer. Return the next observation, and True at the end."""
 
     def score(self) -> float:
@@ -75,14 +75,14 @@ class RowRules:
 
     def __reduce__(self) -> tuple[Any, ...]:
         functions = [pack(name, getattr(self, name)) for name in ("verify", "respond", "env")]
-        return _rules, (*functions, self.timeout_s, self.tools)
+        return _unpickle_rules, (*functions, self.timeout_s, self.tools)
 
     @property
     def one_answer(self) -> bool:
         """True if an episode consists of one answer."""
         return self.respond is None and self.env is None and self.tools is None
 
-    def converse(self, row: Row, prompt: str) -> RowEpisode:
+    def create_episode(self, row: Row, prompt: str) -> RowEpisode:
         """Return a new episode on a row.
 
         Raises:
@@ -110,18 +110,18 @@ class RowRules:
         """
         if self.tools is not None and read_hermes(without_thoughts(answer)):
             answer = ""  # calls of tools are no answer
-        about, verify = about_answer(row, answer), self.verify
+        about, verify = describe_answer(row, answer), self.verify
         if verify is None:
             rule = "the rewards of an episode must sum to a number in [0, 1]"
-            return checked(conversation.score(), rule, about)
+            return require_score(conversation.score(), rule, about)
         value = conversation.caller.call("verify", lambda: verify(thaw(row), answer), about)
-        return checked(value, "verify must return a bool or a score in [0, 1]", about)
+        return require_score(value, "verify must return a bool or a score in [0, 1]", about)
 
 
-def _rules(
+def _unpickle_rules(
     verify: object, respond: object, env: object, timeout_s: float, tools: ToolSet | None
 ) -> RowRules:
-    return RowRules(received(verify), received(respond), received(env), timeout_s, tools)
+    return RowRules(unpack(verify), unpack(respond), unpack(env), timeout_s, tools)
 
 
 class _Dialogue(RowEpisode):
@@ -134,13 +134,13 @@ class _Dialogue(RowEpisode):
     def begin(self) -> str:
         return self._messages[0]["content"]
 
-    def answer(self, text: str) -> tuple[str, bool]:
+    def step(self, text: str) -> tuple[str, bool]:
         self._messages.append({"role": "assistant", "content": text})
         respond = self._respond
         if respond is None:
             return "", True
         messages = [dict(message) for message in self._messages]
-        about = about_answer(self._row, text)
+        about = describe_answer(self._row, text)
         reply = self.caller.call("respond", lambda: respond(thaw(self._row), messages), about)
         if reply is None:
             return "", True
@@ -165,11 +165,11 @@ class _ToolUse(RowEpisode):
     def begin(self) -> str:
         return self._dialogue.begin()
 
-    def answer(self, text: str) -> tuple[str, bool]:
+    def step(self, text: str) -> tuple[str, bool]:
         self.calls, self.error_kind = ("answer",), ""
         items = read_hermes(without_thoughts(text))
         if not items:
-            return self._dialogue.answer(text)
+            return self._dialogue.step(text)
         ran, results = [], []
         for item in items:
             if isinstance(item, Call):
@@ -213,8 +213,8 @@ class _Wrapped(RowEpisode):
             return observation
         raise EnvBackendError(f"reset must return a text, got {observation!r} {about}.")
 
-    def answer(self, text: str) -> tuple[str, bool]:
-        about = about_answer(self._row, text)
+    def step(self, text: str) -> tuple[str, bool]:
+        about = describe_answer(self._row, text)
         output = self.caller.call("step", lambda: self._env.step(text), about)
         match output:
             case (str(observation), reward, done):

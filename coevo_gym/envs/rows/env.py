@@ -78,15 +78,15 @@ class RowsEnv(TaskEnv):
         assert isinstance(world, RowWorld)
         self._release()
         self.answer, self.choices = "", world.choices
-        self._talk = self.rules.converse(world.row or {}, instruction)
+        self._talk = self.rules.create_episode(world.row or {}, instruction)
         self._request = self._talk.begin()
-        extras = {"rows.system": world.system, **self._tools()}
+        extras = {"rows.system": world.system, **self._tools_info()}
         return Frame(self._request, admissible=world.choices, extras=extras)
 
     def _act(self, action: str) -> Frame:
         assert self._talk is not None
         self.answer = action
-        observation, done = self._talk.answer(action)
+        observation, done = self._talk.step(action)
         kind = self._talk.error_kind
         return Frame(
             observation,
@@ -95,7 +95,7 @@ class RowsEnv(TaskEnv):
             valid=not kind,
             error_kind=kind,
             calls=self._talk.calls,
-            extras=self._tools(),
+            extras=self._tools_info(),
         )
 
     def _grade(self, verifier: Verifier) -> Grade:
@@ -105,7 +105,7 @@ class RowsEnv(TaskEnv):
         self._release()
         return Grade(score, score >= 1.0)
 
-    def _tools(self) -> dict[str, str]:
+    def _tools_info(self) -> dict[str, str]:
         tools = self.rules.tools
         return {} if tools is None else {"rows.tools": tools.schemas}
 
@@ -115,15 +115,15 @@ class RowsEnv(TaskEnv):
             talk.close()
 
     @classmethod
-    def in_worker(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
+    def worker_class(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
         """Return this class and the user's functions, without the rows."""
         return RowsEnv, {"rules": cls.rules}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _fresh, (get_benchmark(self.benchmark),), self.__getstate__()
+        return _new_env, (get_benchmark(self.benchmark),), self.__getstate__()
 
 
-def _fresh(benchmark: Benchmark) -> RowsEnv:
+def _new_env(benchmark: Benchmark) -> RowsEnv:
     spec = find_spec(benchmark.name)
     assert spec is not None
     kind: type[RowsEnv] = load_object(spec.env)

@@ -37,7 +37,7 @@ class RowFindings:
     seed: int
 
     @classmethod
-    def of(cls, context: Context, seed: int) -> RowFindings:
+    def from_context(cls, context: Context, seed: int) -> RowFindings:
         """Return the findings in an explorer's context."""
         return cls(
             kind=context.kind,

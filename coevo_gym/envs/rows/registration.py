@@ -20,7 +20,7 @@ from typing import Any, Literal
 from coevo_gym.core.benchmark import BenchmarkSpec, find_spec, register_benchmark
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import NATIVE_SPLITS, canonical_json
-from coevo_gym.core.task_file import decoded, task_lines
+from coevo_gym.core.task_file import decode_line, task_lines
 from coevo_gym.envs.checks import is_positive_int, is_positive_number
 from coevo_gym.envs.rows.benchmark import RowsBenchmark
 from coevo_gym.envs.rows.caller import Respond, Verify
@@ -132,7 +132,7 @@ def from_rows(
         raise ConfigError(f"shares must sum to 1, got {dict(shares)}.")
     if isinstance(propose, str) and propose != MODEL:
         raise ConfigError(f'propose must be a function or "{MODEL}", got {propose!r}.')
-    read = list(_read(rows, prompted=env is None))
+    read = list(_check_rows(rows, prompted=env is None))
     if not read:
         raise ConfigError("from_rows needs at least one row, got none.")
     functions = {
@@ -177,7 +177,9 @@ def name_of_rows(file: str | Path) -> str:
     return stem if stem[:1].isalpha() else f"rows_{stem}"
 
 
-def _read(rows: Iterable[Mapping[str, Any]] | str | Path, *, prompted: bool) -> Iterator[PromptRow]:
+def _check_rows(
+    rows: Iterable[Mapping[str, Any]] | str | Path, *, prompted: bool
+) -> Iterator[PromptRow]:
     for number, value in enumerate(_read_rows(rows), start=1):
         try:
             yield read_row(value, prompted=prompted, name=f"Row {number}")
@@ -189,7 +191,7 @@ def _read_rows(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[objec
     if not isinstance(rows, (str, Path)):
         return rows
     try:
-        return [json.loads(decoded(line)) for _, line in task_lines(Path(rows))]
+        return [json.loads(decode_line(line)) for _, line in task_lines(Path(rows))]
     except (TaskError, ValueError) as error:
         raise ConfigError(f"{rows} is not a JSONL file of rows: {error}") from error
 
@@ -204,7 +206,7 @@ def hash_of(rows: Iterable[PromptRow]) -> str:
 
 def _register(benchmark: RowsBenchmark) -> RowsBenchmark:
     """Register a benchmark and its env. The same rows may be registered again, as in a notebook."""
-    home = _home(benchmark.name)
+    home = _register_module(benchmark.name)
     if vars(home).get("CONTENT", benchmark.content) != benchmark.content:
         raise ConfigError(
             f"Other rows are already registered as {benchmark.name!r}. Choose another name."
@@ -229,7 +231,7 @@ def may_be_rows(name: str) -> bool:
     return bool(name) and find_spec(name) in (None, _spec(name))
 
 
-def _home(name: str) -> ModuleType:
+def _register_module(name: str) -> ModuleType:
     """Return the module that contains a benchmark of rows, and register the benchmark."""
     spec = _spec(name)
     module = spec.benchmark.partition(":")[0]
@@ -255,9 +257,9 @@ def _spec(name: str) -> BenchmarkSpec:
     )
 
 
-def _received(state: Mapping[str, Any]) -> RowsBenchmark:
+def _unpickle(state: Mapping[str, Any]) -> RowsBenchmark:
     """Return a pickled benchmark, and register it unless the same rows are registered."""
-    known = vars(_home(state["name"])).get("BENCHMARK")
+    known = vars(_register_module(state["name"])).get("BENCHMARK")
     if isinstance(known, RowsBenchmark) and known.content == state["content"]:
         return known
     benchmark = RowsBenchmark.__new__(RowsBenchmark)
@@ -265,12 +267,12 @@ def _received(state: Mapping[str, Any]) -> RowsBenchmark:
     return _register(benchmark)
 
 
-def announce(name: str, make: Callable[[], RowsBenchmark]) -> None:
+def register_lazily(name: str, make: Callable[[], RowsBenchmark]) -> None:
     """Register a benchmark of rows that ``make`` makes when it is first used.
 
     A benchmark of this name that is registered already stays.
     """
-    home = _home(name)
+    home = _register_module(name)
 
     def get(attribute: str) -> object:
         if attribute not in ("BENCHMARK", "Env", "make_vec"):
@@ -289,4 +291,4 @@ def registered_source(name: str) -> RowsSource | None:
     return benchmark.source if isinstance(benchmark, RowsBenchmark) else None
 
 
-copyreg.pickle(RowsBenchmark, lambda benchmark: (_received, (vars(benchmark),)))
+copyreg.pickle(RowsBenchmark, lambda benchmark: (_unpickle, (vars(benchmark),)))

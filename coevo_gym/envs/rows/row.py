@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coevo_gym.core.task import canonical_json, folded, freeze
+from coevo_gym.core.task import canonical_json, fold_strings, freeze
 from coevo_gym.envs.tags import TAG
 
 _LABELS = {"id", "split", "tags", "answer", "reference"}
@@ -86,7 +86,7 @@ def read_row(value: object, *, prompted: bool, name: str = "The row") -> PromptR
     try:
         row = PromptRow.model_validate(freeze(value))
     except ValueError as error:
-        problem = _problem(error) if isinstance(error, ValidationError) else str(error)
+        problem = _describe_error(error) if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"{name} is invalid: {problem}. Got {str(value)[:200]}.") from error
     if prompted and not row.request.strip():
         raise ValueError(f"{name} has neither a prompt nor messages: {str(value)[:200]}.")
@@ -97,18 +97,18 @@ def read_row(value: object, *, prompted: bool, name: str = "The row") -> PromptR
     return row
 
 
-def _problem(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     """Describe the first error in a row, and name its field."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
-def content_of(row: PromptRow) -> dict[str, Any]:
+def row_to_json(row: PromptRow) -> dict[str, Any]:
     """Return the fields of a row that are set, as JSON."""
     return row.model_dump(mode="json", exclude_unset=True)
 
 
 def scenario_of(request: str, system: str) -> str:
     """Return the hash of a prompt, without case, blanks and invisible characters."""
-    return hashlib.sha256(canonical_json(folded([system, request])).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(fold_strings([system, request])).encode()).hexdigest()

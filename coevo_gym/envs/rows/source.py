@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 from pydantic import Field, field_validator
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.own_code import NAMESPACE, is_import_path, load_own, origin_of, relative_to
+from coevo_gym.core.own_code import (
+    NAMESPACE,
+    absolute_import_path,
+    is_import_path,
+    load_own_object,
+    origin_of,
+)
 from coevo_gym.core.task import FrozenDict, FrozenModel
 
 SHARES: Mapping[str, float] = FrozenDict(train=0.8, val=0.1, test=0.1)
@@ -27,13 +33,13 @@ MODEL = "model"
 """The value of ``propose`` with which a run's explorer, a language model, proposes rows."""
 
 
-def in_folder(folder: Path, place: str) -> str:
+def resolve_path(folder: Path, place: str) -> str:
     """Return the place of rows or of a function, with an absolute path if it has a path.
 
     A relative path is in the folder.
     """
     if is_import_path(place):
-        return relative_to(folder, place)
+        return absolute_import_path(folder, place)
     return place if place in ("", MODEL) else str((folder / Path(place).expanduser()).resolve())
 
 
@@ -69,11 +75,11 @@ class RowsSource(FrozenModel):
 
     @field_validator("file", *FUNCTIONS, "tools")
     @classmethod
-    def _absolute(cls, place: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    def _make_absolute(cls, place: str | tuple[str, ...]) -> str | tuple[str, ...]:
         """Make paths absolute, so that a run can be resumed in any folder."""
         if isinstance(place, tuple):
-            return tuple(in_folder(Path(), one) for one in place)
-        return in_folder(Path(), place)
+            return tuple(resolve_path(Path(), one) for one in place)
+        return resolve_path(Path(), place)
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -102,11 +108,11 @@ def source_of(
 ) -> RowsSource:
     """Return how other processes can make a benchmark, as far as they can."""
     places = {
-        name: function if isinstance(function, str) else place_of(function)
+        name: function if isinstance(function, str) else import_path_of(function)
         for name, function in functions.items()
         if function is not None
     }
-    of_tools = tuple(map(place_of, tools))
+    of_tools = tuple(map(import_path_of, tools))
     if not isinstance(file, (str, Path)) or not all((*places.values(), *of_tools)):
         return RowsSource(file=MEMORY)
     return RowsSource(file=str(file), tools=of_tools, **places, **settings)
@@ -123,13 +129,13 @@ def load_function(place: str) -> Callable[..., Any]:
     """
     if not is_import_path(place):
         raise ConfigError(f"A function must have the form FILE.py:FUNCTION, got {place!r}.")
-    function: Callable[..., Any] = load_own(place)
+    function: Callable[..., Any] = load_own_object(place)
     if not callable(function):
         raise ConfigError(f"{place} is not a function, but {type(function).__name__}.")
     return function
 
 
-def place_of(function: object) -> str:
+def import_path_of(function: object) -> str:
     """Return the place from which other processes can load a function, or "" if there is none."""
     name = getattr(function, "__qualname__", "")
     module = sys.modules.get(getattr(function, "__module__", None) or "")
@@ -148,14 +154,14 @@ class _Placed(NamedTuple):
 
 
 def pack(name: str, function: object) -> object:
-    """Return a form of a function that can be sent to other processes; see :func:`received`.
+    """Return a form of a function that can be sent to other processes; see :func:`unpack`.
 
     Raises:
         ConfigError: if there is no such form.
     """
     if function is None or isinstance(function, str):
         return function
-    if place := place_of(function):
+    if place := import_path_of(function):
         return _Placed(place)
     try:
         pickle.dumps(function)
@@ -168,7 +174,7 @@ def pack(name: str, function: object) -> object:
     return function
 
 
-def received(function: object) -> Any:
+def unpack(function: object) -> Any:
     """Return the function that :func:`pack` converted."""
     return load_function(function.place) if isinstance(function, _Placed) else function
 
@@ -184,12 +190,12 @@ def code_of(*functions: object) -> str:
         thing = left.pop()
         if thing is None or id(thing) in sources:
             continue
-        sources[id(thing)] = _source(thing)
+        sources[id(thing)] = _source_code(thing)
         left += _used_by(thing)
     return "\n".join(sorted(filter(None, sources.values())))
 
 
-def _source(thing: object) -> str:
+def _source_code(thing: object) -> str:
     try:
         return inspect.getsource(thing)  # type: ignore[arg-type]
     except (OSError, TypeError):

@@ -17,7 +17,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.task import thaw
 from coevo_gym.core.tool_calls import Call, Malformed
 from coevo_gym.envs.rows.caller import Caller, Row
-from coevo_gym.envs.rows.source import pack, received
+from coevo_gym.envs.rows.source import pack, unpack
 
 Tool = Callable[..., Any] | type
 """A function with typed parameters, or a class whose public methods are such functions."""
@@ -66,7 +66,7 @@ class ToolSet:
         self._functions = tuple(tools)
         self._tools: dict[str, TypedTool] = {}
         for owner, function in _functions(tools):
-            tool = _typed(function, owner)
+            tool = _typed_tool(function, owner)
             if (name := tool.schema["name"]) in self._tools:
                 raise ConfigError(f"Two tools are called {name!r}. Rename one of them.")
             self._tools[name] = tool
@@ -78,9 +78,9 @@ class ToolSet:
         self.schemas = json.dumps(definitions, ensure_ascii=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _tool_set, ([pack("tools", tool) for tool in self._functions],)
+        return _unpickle_tool_set, ([pack("tools", tool) for tool in self._functions],)
 
-    def check(self, call: Call) -> dict[str, Any] | Malformed:
+    def parse_arguments(self, call: Call) -> dict[str, Any] | Malformed:
         """Return a call's arguments as the types of the function, or the reason why they are not.
 
         Types are strict: the text ``"3"`` is not a number.
@@ -93,7 +93,7 @@ class ToolSet:
         try:
             arguments = tool.arguments.model_validate_json(json.dumps(call.arguments), strict=True)
         except ValidationError as error:
-            return Malformed("arguments", _problem(call.name, error))
+            return Malformed("arguments", _describe_error(call.name, error))
         return {
             str(field.alias): getattr(arguments, name)
             for name, field in tool.arguments.model_fields.items()
@@ -108,8 +108,8 @@ class ToolSet:
         return OpenTools(self, self._tools, row, caller)
 
 
-def _tool_set(tools: Sequence[object]) -> ToolSet:
-    return ToolSet([received(tool) for tool in tools])
+def _unpickle_tool_set(tools: Sequence[object]) -> ToolSet:
+    return ToolSet([unpack(tool) for tool in tools])
 
 
 class OpenTools:
@@ -125,7 +125,7 @@ class OpenTools:
         try:
             for owner in owners:
                 self._objects[owner] = caller.call(
-                    owner.__name__, partial(_make, owner, row), about
+                    owner.__name__, partial(_create_object, owner, row), about
                 )
         except EnvBackendError:
             self.close()
@@ -139,7 +139,7 @@ class OpenTools:
         Raises:
             EnvBackendError: if the tool raises this error, or does not return in time.
         """
-        arguments = self._tools.check(call)
+        arguments = self._tools.parse_arguments(call)
         if isinstance(arguments, Malformed):
             kind = "unknown_tool" if arguments.kind == "tool" else arguments.kind
             return error_text(arguments.reason), kind
@@ -180,14 +180,14 @@ def _attempt(run: Callable[[], object]) -> object:
     """Call a tool; an exception other than a fault of the infrastructure becomes a result."""
     try:
         value = run()
-        return _awaited(value) if inspect.isawaitable(value) else value
+        return _attempt_async(value) if inspect.isawaitable(value) else value
     except EnvBackendError:
         raise
     except Exception as error:
         return _Failure(f"{type(error).__name__}: {error}")
 
 
-async def _awaited(value: Awaitable[object]) -> object:
+async def _attempt_async(value: Awaitable[object]) -> object:
     try:
         return await value
     except EnvBackendError:
@@ -196,7 +196,7 @@ async def _awaited(value: Awaitable[object]) -> object:
         return _Failure(f"{type(error).__name__}: {error}")
 
 
-def _make(owner: type, row: Row) -> object:
+def _create_object(owner: type, row: Row) -> object:
     """Create an object of a class, which may take the row."""
     return owner(thaw(row)) if _ROW in inspect.signature(owner).parameters else owner()
 
@@ -219,7 +219,7 @@ def _functions(tools: Sequence[Tool]) -> list[tuple[type | None, Callable[..., A
     return functions
 
 
-def _typed(function: Callable[..., Any], owner: type | None) -> TypedTool:
+def _typed_tool(function: Callable[..., Any], owner: type | None) -> TypedTool:
     """Derive a tool's schema from its annotations and its docstring in Google style."""
     name = function.__name__
     try:
@@ -229,7 +229,7 @@ def _typed(function: Callable[..., Any], owner: type | None) -> TypedTool:
         raise ConfigError(f"Cannot read the parameters of the tool {name}: {error}.") from error
     parameters = parameters[0 if owner is None else 1 :]
     takes_row = bool(parameters) and parameters[0].name == _ROW
-    about, described = _documented(inspect.getdoc(function) or "")
+    about, described = _split_docstring(inspect.getdoc(function) or "")
     fields: dict[str, Any] = {}
     for parameter in parameters[takes_row:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -246,7 +246,7 @@ def _typed(function: Callable[..., Any], owner: type | None) -> TypedTool:
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     try:
         arguments = create_model(name, __config__=config, **fields)
-        schema = _untitled(arguments.model_json_schema())
+        schema = _drop_titles(arguments.model_json_schema())
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
@@ -258,7 +258,7 @@ def _typed(function: Callable[..., Any], owner: type | None) -> TypedTool:
     return TypedTool(function, owner, takes_row, arguments, described_tool)
 
 
-def _documented(text: str) -> tuple[str, dict[str, str]]:
+def _split_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its description and those of the parameters."""
     description: list[str] = []
     arguments: dict[str, str] = {}
@@ -279,20 +279,20 @@ def _documented(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(description).strip(), arguments
 
 
-def _untitled(schema: Any) -> Any:
+def _drop_titles(schema: Any) -> Any:
     """Return a schema without titles, which only repeat names."""
     if isinstance(schema, list):
-        return [_untitled(item) for item in schema]
+        return [_drop_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: value if key in ("default", "enum", "const", "examples") else _untitled(value)
+        key: value if key in ("default", "enum", "const", "examples") else _drop_titles(value)
         for key, value in schema.items()
         if key != "title" or not isinstance(value, str)
     }
 
 
-def _problem(name: str, error: ValidationError) -> str:
+def _describe_error(name: str, error: ValidationError) -> str:
     """Describe the first error in a call's arguments."""
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"]))

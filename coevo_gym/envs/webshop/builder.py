@@ -15,7 +15,7 @@ from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.proposals import built_task, draft_of
-from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.choices import search_queries
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
@@ -25,7 +25,7 @@ from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.tasks import (
     active_catalogue,
     builtin_catalogue,
-    is_named,
+    contains_phrase,
     open_catalogue,
     split_of,
     world_of,
@@ -66,14 +66,14 @@ def build(draft: Draft) -> Task:
     if world not in (world_of(active_catalogue()), world_of(builtin_catalogue())):
         raise BuildError(f"the shop {world.catalogue!r} ({world.digest}) is not available")
     catalogue = open_catalogue(world)
-    session = _run(draft, catalogue)
+    session = _run_actions(draft, catalogue)
     product = session.product
     assert product is not None
     if draft.scenario != product.asin:
         raise BuildError(f"the draft is for {draft.scenario}, but its actions buy {product.asin}")
     wanted = draft.instruction.lower()
-    attributes = tuple(a for a in product.attributes if is_named(wanted, a))
-    missing = [value for value in session.options.values() if not is_named(wanted, value)]
+    attributes = tuple(a for a in product.attributes if contains_phrase(wanted, a))
+    missing = [value for value in session.options.values() if not contains_phrase(wanted, value)]
     if missing:
         raise BuildError(f"the instruction does not mention the option {missing[0]!r}")
     if not attributes and not session.options:
@@ -90,7 +90,7 @@ def build(draft: Draft) -> Task:
     return built_task(draft, split_of(product.asin), verifier)
 
 
-def _run(draft: Draft, catalogue: Catalogue) -> Session:
+def _run_actions(draft: Draft, catalogue: Catalogue) -> Session:
     """Run the proposed task's actions. The last action must be the purchase."""
     session = Session(catalogue)
     session.reset(draft.instruction)
@@ -124,14 +124,14 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
     opening = session.reset(task.instruction)
     errors, scores, observations = [], [0.0], []
-    states, choices = [_state(session)], [frozenset(session.clicks())]
+    states, choices = [_state_hash(session)], [frozenset(session.clicks())]
     for action in actions:
         result = session.step(action)
         judge(session, goal)
         errors.append("" if result.valid else result.reason)
         scores.append(0.0 if session.score is None else session.score.reward)
         observations.append(result.observation)
-        states.append(_state(session))
+        states.append(_state_hash(session))
         choices.append(frozenset(session.clicks()))
         if to_error and errors[-1]:
             break
@@ -148,7 +148,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     )
 
 
-def _state(session: Session) -> str:
+def _state_hash(session: Session) -> str:
     asin = session.product.asin if session.product else ""
     state = [str(session.page), session.query, session.number, asin, dict(session.options)]
     return digest(state)
@@ -208,9 +208,9 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
     picked = sorted(rng.choice(len(product.attributes), size=count, replace=False).tolist())
     attributes = [product.attributes[i] for i in picked]
     options = {name: values[int(rng.integers(len(values)))] for name, values in product.options}
-    what = f"{product.query} with {_enumerate(attributes)}"
+    what = f"{product.query} with {_join_words(attributes)}"
     if options:
-        what += f", in {_enumerate(list(dict.fromkeys(options.values())))}"
+        what += f", in {_join_words(list(dict.fromkeys(options.values())))}"
     cap = 10 * (int(product.price // 10) + int(rng.integers(1, 4)))
     phrase = _PHRASES[int(rng.integers(len(_PHRASES)))]
     instruction = phrase.format(what=what, cap=f", for less than {cap} dollars")
@@ -221,20 +221,20 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
         instruction=instruction,
         world=world_of(catalogue),
         solution=(
-            f"search[{_query(instruction, product, catalogue)}]",
+            f"search[{_choose_query(instruction, product, catalogue)}]",
             *(f"click[{text}]" for text in clicks),
         ),
     )
 
 
-def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
+def _choose_query(instruction: str, product: Product, catalogue: Catalogue) -> str:
     """Choose a search query that returns the product on the first page of results."""
-    for query in searches(instruction):
+    for query in search_queries(instruction):
         if product in catalogue.search(query)[:PAGE_SIZE]:
             return query
-    return searches(instruction)[0]  # the replay will fail
+    return search_queries(instruction)[0]  # the replay will fail
 
 
-def _enumerate(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     """Join words into an English list such as "a, b and c"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

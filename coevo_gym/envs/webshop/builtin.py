@@ -189,7 +189,7 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
     for before, with_ in zip(befores, withs, strict=True):
         in_title = (before, with_)
         options = () if draw.chance(27) else _draw_options(family, draw)
-        in_bullets = _draw_listed(family, in_title, draw)
+        in_bullets = _draw_unlisted(family, in_title, draw)
         line = int(draw.pick([s for s in _words()["grid"] if family.low < s < family.high]))
         yield _Draft(
             in_title, in_bullets, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}"
@@ -197,16 +197,16 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
         dearer = f"${line + draw.pick((0.25, 0.49, 0.99, 1.95)):.2f}"
         yield _Draft(in_title, in_bullets, options, dearer)
         other = _draw_options(family, draw, avoid=options) if options else ()
-        again = _draw_listed(family, in_title, draw)
-        yield _Draft(in_title, again, other, _pricing(family, draw))
+        again = _draw_unlisted(family, in_title, draw)
+        yield _Draft(in_title, again, other, _draw_pricing(family, draw))
         swapped = (before, draw.pick([w for w in family.with_ if w != with_]))
         if draw.chance(50):
             swapped = (draw.pick([b for b in family.before if b != before]), with_)
-        in_bullets = _draw_listed(family, swapped, draw)
-        yield _Draft(swapped, in_bullets, options or other, _pricing(family, draw))
+        in_bullets = _draw_unlisted(family, swapped, draw)
+        yield _Draft(swapped, in_bullets, options or other, _draw_pricing(family, draw))
 
 
-def _draw_listed(family: _Family, in_title: Sequence[str], draw: _Draw) -> Values:
+def _draw_unlisted(family: _Family, in_title: Sequence[str], draw: _Draw) -> Values:
     rest = [a for a in family.before + family.with_ if a not in in_title]
     return (draw.pick(family.for_), *draw.sample(rest, 1 + draw.below(2)))
 
@@ -228,7 +228,7 @@ def _draw_options(
     return tuple(options)
 
 
-def _pricing(family: _Family, draw: _Draw) -> str:
+def _draw_pricing(family: _Family, draw: _Draw) -> str:
     """Draw a price string: a single price, a range, or an empty string."""
     span = round((family.high - family.low) * 100)
     cents = round(family.low * 100) + draw.below(span) // 50 * 50 + 49
@@ -267,14 +267,14 @@ def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
     before, with_ = draft.shown
     words = {"b": brand, "s": draw.pick(_words()["series"])}
     phrases = {"n": family.noun, "p": before, "w": with_, "f": draft.listed[0]}
-    words |= {key: _headline(phrase) for key, phrase in phrases.items()}
+    words |= {key: _title_case(phrase) for key, phrase in phrases.items()}
     template = str(draw.pick(_words()["titles"]))
     if draw.chance(35):
         template += draw.pick(_words()["title_tails"])
     return template.format_map(words)
 
 
-def _headline(phrase: str) -> str:
+def _title_case(phrase: str) -> str:
     """Convert a phrase to title case."""
     spelled = {word: word for word in _MINOR_WORDS}
     spelled |= {word: word.upper() for word in _words()["acronyms"]}
@@ -316,7 +316,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     goals: dict[str, list[ShoppingGoal]] = {}
     for number, family in enumerate(_families()):
         draw = _Draw(SEED, _GOAL_STREAM, number)
-        rivals = [_Rival.of(product) for product in members.get(family.query, [])]
+        rivals = [_Rival.from_product(product) for product in members.get(family.query, [])]
         for product in members.get(family.query, []):
             wishes = _wishes(product, rivals, draw)
             goals[product.asin] = [_goal(family, product, wish, draw) for wish in wishes]
@@ -331,7 +331,7 @@ class _Rival(NamedTuple):
     price: float
 
     @classmethod
-    def of(cls, product: Product) -> _Rival:
+    def from_product(cls, product: Product) -> _Rival:
         values = frozenset(value for _, offered in product.options for value in offered)
         return cls(frozenset(product.attributes), values, product.price)
 

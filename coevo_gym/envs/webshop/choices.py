@@ -28,18 +28,18 @@ def choices(view: View) -> tuple[str, ...]:
     These are searches derived from the instruction on the search page, and clicks on other pages.
     """
     if view.info.get("webshop.page") == "search":
-        return tuple(f"search[{query}]" for query in searches(view.instruction))
+        return tuple(f"search[{query}]" for query in search_queries(view.instruction))
     return tuple(view.info["admissible"])
 
 
 @lru_cache(maxsize=8192)
-def searches(instruction: str) -> tuple[str, ...]:
+def search_queries(instruction: str) -> tuple[str, ...]:
     """Derive search queries from an instruction, such as its full text and its longest clauses.
 
     Only the first ``MAX_CHARS`` characters are read.
 
     Example:
-        >>> searches("Find a red mug with a lid, for less than 20 dollars.")[:2]
+        >>> search_queries("Find a red mug with a lid, for less than 20 dollars.")[:2]
         ('find a red mug with a lid, for less than 20 dollars.', 'find a red mug with a lid')
     """
     text = _BRACKETS.sub(" ", instruction[:MAX_CHARS]).strip().lower()

@@ -54,7 +54,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
             (not episode.steps, TurnLabel.EMPTY_TURN),
             (any(step.error_kind for step in episode.steps), TurnLabel.INVALID_TOOL_CALL),
             ("webshop.r_type" not in report, TurnLabel.MISSING_TOOL_CALL),
-            (any(_short(report, part) for part in _CHOSEN), TurnLabel.ARGUMENT_MISMATCH),
+            (any(_is_incomplete(report, part) for part in _CHOSEN), TurnLabel.ARGUMENT_MISMATCH),
         )
     )
     return diagnosis_of([label], success=episode.success, modes=_modes(episode))
@@ -80,20 +80,20 @@ def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
     unreadable = sum(step.error_kind in _UNREADABLE for step in steps)
     impossible = sum(step.error_kind == "not_clickable" for step in steps)
     queries = _queries(steps)
-    lacks_option, chose = _short(report, "webshop.r_option"), "option" in called
+    lacks_option, chose = _is_incomplete(report, "webshop.r_option"), "option" in called
     modes = modes_that_apply(
         (
-            (WRONG_PRODUCT, _short(report, "webshop.r_type")),
+            (WRONG_PRODUCT, _is_incomplete(report, "webshop.r_type")),
             (PRICE, report.get("webshop.r_price") == 0.0),
             (PREMATURE_PURCHASE, bought and n <= _HASTY),
             (WRONG_ATTRIBUTE, lacks_option and chose),
             (MISSING_ATTRIBUTE, lacks_option and not chose),
-            (WRONG_PRODUCT, _short(report, "webshop.r_att")),
+            (WRONG_PRODUCT, _is_incomplete(report, "webshop.r_att")),
             (FORMAT, 3 * unreadable >= n > 0),
             (BROWSING, not bought and 2 * called.count("page") >= n > 0),
             (REPEATED_QUERY, not bought and len(set(queries)) < len(queries)),
             (NAVIGATION, 3 * impossible >= n > 0),
-            (IRRELEVANT, bool(queries) and not _related(queries, steps[0].observation)),
+            (IRRELEVANT, bool(queries) and not _are_related(queries, steps[0].observation)),
         )
     )
     return tuple(dict.fromkeys(modes)) or (() if bought else (TERMINATION,))
@@ -105,7 +105,7 @@ def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:
     return [_words(argument or "") for verb, argument in actions if verb == "search"]
 
 
-def _related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
+def _are_related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
     """Return True if a query contains a descriptive word from the instruction."""
     return any(query & (_words(instruction) - _IDLE_WORDS) for query in queries)
 
@@ -114,7 +114,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.lower()))
 
 
-def _short(report: Mapping[str, Any], part: str) -> bool:
+def _is_incomplete(report: Mapping[str, Any], part: str) -> bool:
     """Return True if a score component applies to the task and is below 1. Others are -1."""
     share = report.get(part, -1.0)
     return isinstance(share, (int, float)) and 0.0 <= share < 1.0

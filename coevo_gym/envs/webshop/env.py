@@ -16,7 +16,7 @@ from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
 from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.html import render_html
-from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page, done_text
+from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page, receipt_text
 from coevo_gym.envs.webshop.engine.shop_session import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.tasks import open_catalogue
@@ -132,7 +132,9 @@ class WebShopEnv(TaskEnv):
             product = self._session.product
             if not frame.done or product is None:
                 return frame
-            return replace(frame, observation=done_text(product.asin, dict(self._session.options)))
+            return replace(
+                frame, observation=receipt_text(product.asin, dict(self._session.options))
+            )
         if self._goal is None:
             self._goal = goal_of(verifier, self._session.catalogue)
         judge(self._session, self._goal)

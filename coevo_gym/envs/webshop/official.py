@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core import waiting
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError
-from coevo_gym.core.reading import check_plain
+from coevo_gym.core.reading import check_regular_file
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 
 _LARGE_MB = 100
@@ -43,7 +43,7 @@ def load_official(folder: str | Path) -> Catalogue:
         BenchmarkNotInstalled: if the folder or a required file is missing.
         DataError: if the content of a file is invalid.
     """
-    files = _files(Path(folder).expanduser())
+    files = _find_files(Path(folder).expanduser())
     stamps = tuple(_stamp(Path(path)) for path in files if path)
     return _load(files, stamps)
 
@@ -54,10 +54,10 @@ def official_files(folder: str | Path) -> list[Path]:
     Raises:
         BenchmarkNotInstalled: if the folder or a required file is missing.
     """
-    return [Path(path) for path in _files(Path(folder).expanduser()) if path]
+    return [Path(path) for path in _find_files(Path(folder).expanduser()) if path]
 
 
-def _files(root: Path) -> _Files:
+def _find_files(root: Path) -> _Files:
     if not root.is_dir():
         raise BenchmarkNotInstalled(f"WebShop data folder not found at {root}. {_HINT}")
     return _Files(
@@ -77,17 +77,17 @@ def _load(files: _Files, stamps: tuple[tuple[int, int], ...]) -> Catalogue:
         waiting.logger.warning(
             "Reading WebShop's products (%d MB), once per process ...", megabytes
         )
-    items = _read(files.items, list)
-    attributes = _read(files.attributes, dict)
+    items = _read_json(files.items, list)
+    attributes = _read_json(files.attributes, dict)
     _check_values(files.attributes, attributes, dict, "an object with 'attributes'")
-    human = _read(files.human, dict)
+    human = _read_json(files.human, dict)
     _check_values(files.human, human, list, "a list of instructions")
     for asin, entries in human.items():
         for entry in entries:
             _check_values(files.human, {asin: entry}, dict, "a list of objects")
-    nouns = _read(files.nouns, dict)
+    nouns = _read_json(files.nouns, dict)
     _check_values(files.nouns, nouns, list, "a list of words")
-    prices = _read(files.prices, dict)
+    prices = _read_json(files.prices, dict)
     _check_values(files.prices, prices, (int, float), "a number")
     try:
         return Catalogue.from_items(
@@ -116,12 +116,12 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+def _read_json(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     """Read a JSON file and check its top-level type. A missing optional file counts as empty."""
     if not path:
         return kind()
     try:
-        check_plain(Path(path))
+        check_regular_file(Path(path))
         data = json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON: {error}. Fetch the file again.") from error

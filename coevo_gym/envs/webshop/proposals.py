@@ -8,7 +8,7 @@ from functools import lru_cache
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+from coevo_gym.envs.proposals import actions_of, draft_of, make_open_task, request_of
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.shop_session import ShopAction, parse_action
 from coevo_gym.envs.webshop.tasks import open_catalogue, side_of
@@ -20,7 +20,7 @@ _BUY = ShopAction("click", "buy now")
 
 def open_task(task: Task) -> Task:
     """Return a copy of a task without its request, for exploring the shop."""
-    return opened(task, side_of(task), NOTHING_ASKED)
+    return make_open_task(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
@@ -32,7 +32,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     world = context.task.world
     assert isinstance(world, WebShopWorld)
     request, actions = request_of(proposal), actions_of(proposal)
-    asin = _bought(actions, open_catalogue(world))
+    asin = _purchased_asin(actions, open_catalogue(world))
     return draft_of(context, scenario=asin, instruction=request, world=world, solution=actions)
 
 
@@ -41,7 +41,7 @@ def restrictions(
 ) -> tuple[str, ...]:
     """Return a rule that names the opened products that are training products."""
     assert isinstance(task.world, WebShopWorld)
-    asins = _asins(open_catalogue(task.world))
+    asins = _asins_by_click(open_catalogue(task.world))
     actions = (parse_action(exchange.action) for walk in walks for exchange in walk.exchanges)
     clicked = (thing for verb, thing in actions if verb == "click" and thing in asins)
     opened = [asins[thing] for thing in dict.fromkeys(clicked)]
@@ -55,12 +55,12 @@ def restrictions(
     return (f"Of the products that were opened, these may be asked for: {names}.{rest}",)
 
 
-def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
+def _purchased_asin(actions: Sequence[str], catalogue: Catalogue) -> str:
     """Return the ASIN of the last product opened before the purchase."""
     *clicks, last = map(parse_action, actions)
     if last != _BUY:
         raise BuildError("the last action is not click[buy now]")
-    asins = _asins(catalogue)
+    asins = _asins_by_click(catalogue)
     for verb, thing in reversed(clicks):
         if verb == "click" and thing in asins:
             return asins[thing]
@@ -68,6 +68,6 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
 
 
 @lru_cache(maxsize=4)
-def _asins(catalogue: Catalogue) -> Mapping[str | None, str]:
+def _asins_by_click(catalogue: Catalogue) -> Mapping[str | None, str]:
     """Map each product's click text to its ASIN."""
     return {product.asin.lower(): product.asin for product in catalogue}

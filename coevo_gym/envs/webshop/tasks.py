@@ -15,13 +15,13 @@ from coevo_gym.core.task import (
     NothingAsked,
     Split,
     Task,
-    folded,
+    fold_strings,
     strictest,
 )
-from coevo_gym.core.task_file import described
+from coevo_gym.core.task_file import describe_tasks
 from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
-from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.choices import search_queries
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
@@ -137,7 +137,7 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
     return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:_DIGITS])
 
 
-def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
+def reference_actions(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     """Return the actions for buying exactly the requested product.
 
     The search is the first query derived from the instruction that lists the product on the first
@@ -147,11 +147,11 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     def is_found(query: str) -> bool:
         return any(p.asin == goal.asin for p in catalogue.search(query)[:PAGE_SIZE])
 
-    query = next(filter(is_found, searches(goal.instruction)), goal.product.title.lower())
-    return (f"search[{query}]", f"click[{goal.asin.lower()}]", *_buying(goal))
+    query = next(filter(is_found, search_queries(goal.instruction)), goal.product.title.lower())
+    return (f"search[{query}]", f"click[{goal.asin.lower()}]", *_purchase_actions(goal))
 
 
-def _buying(goal: ShoppingGoal) -> tuple[str, ...]:
+def _purchase_actions(goal: ShoppingGoal) -> tuple[str, ...]:
     """Return the actions on the product's page that choose the wanted options and buy it."""
     asked = dict(goal.options)
     if "" in asked:  # a human-written goal names values only
@@ -186,7 +186,7 @@ class NativeTasks(Sequence[Task]):
         return len(self._numbers)
 
     def __repr__(self) -> str:
-        return described(self)
+        return describe_tasks(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NativeTasks) and self._content == other._content
@@ -195,7 +195,7 @@ class NativeTasks(Sequence[Task]):
         return hash(self._content)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, self._content
+        return _unpickle_tasks, self._content
 
     def __deepcopy__(self, memo: object) -> NativeTasks:
         return self
@@ -205,7 +205,7 @@ class NativeTasks(Sequence[Task]):
         return world_of(self._catalogue), self._numbers
 
 
-def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
+def _unpickle_tasks(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
     """Unpickle tasks, using the catalogue of this process."""
     return NativeTasks(open_catalogue(world), numbers)
 
@@ -219,16 +219,16 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     if subset is not None and subset not in SUBSETS:
         raise TaskError(f"WebShop has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
     catalogue = builtin_catalogue() if subset == BUILTIN else active_catalogue()
-    tasks = _native(catalogue, split, None if subset == BUILTIN else subset)
+    tasks = _select_tasks(catalogue, split, None if subset == BUILTIN else subset)
     if not tasks:
         raise TaskError(
             f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}. "
-            + _explained(catalogue, subset)
+            + _explain_empty(catalogue, subset)
         )
     return tasks
 
 
-def _explained(catalogue: Catalogue, subset: str | None) -> str:
+def _explain_empty(catalogue: Catalogue, subset: str | None) -> str:
     """Explain why a split of a subset can be empty."""
     if subset == OFFICIAL_TEST and _is_official(catalogue):
         return "That subset belongs to the test split."
@@ -237,11 +237,14 @@ def _explained(catalogue: Catalogue, subset: str | None) -> str:
             "That subset belongs to the original's data, which has at least "
             f"{OFFICIAL_PRODUCTS:,} products."
         )
-    counts = ", ".join(f"{len(_native(catalogue, part, None))} {part}" for part in NATIVE_SPLITS)
+    counts = ", ".join(
+        f"{len(_select_tasks(catalogue, part, None))} {part}" for part in NATIVE_SPLITS
+    )
     return (
-        f"It has {len(catalogue)} products and {len(_goals(catalogue))} goals. A hash of the "
-        f"product's ASIN decides a goal's split: {counts}, and {len(_unsolvable(catalogue))} in "
-        f"the subset {UNSOLVABLE!r}, because their own product cannot score 1."
+        f"It has {len(catalogue)} products and {len(_numbered_goals(catalogue))} goals. A hash of "
+        f"the product's ASIN decides a goal's split: {counts}, and "
+        f"{len(_unsolvable_indices(catalogue))} in the subset {UNSOLVABLE!r}, because their own "
+        "product cannot score 1."
     )
 
 
@@ -251,20 +254,20 @@ def _is_official(catalogue: Catalogue) -> bool:
 
 
 @lru_cache(maxsize=32)
-def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[Task]:
-    goals = _goals(catalogue)
-    unsolvable = _unsolvable(catalogue)
+def _select_tasks(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[Task]:
+    goals = _numbered_goals(catalogue)
+    unsolvable = _unsolvable_indices(catalogue)
     numbers = [
         place
         for place, entry in enumerate(goals)
         if (subset == OFFICIAL_TEST or (place in unsolvable) is (subset == UNSOLVABLE))
-        and _in(catalogue, entry, split, subset)
+        and _belongs_to(catalogue, entry, split, subset)
     ]
     return NativeTasks(catalogue, numbers)
 
 
 @lru_cache(maxsize=4)
-def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
+def _numbered_goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
     """Return all goals in a catalogue, each with its index among goals of the same kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
@@ -274,9 +277,9 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _unsolvable(catalogue: Catalogue) -> frozenset[int]:
+def _unsolvable_indices(catalogue: Catalogue) -> frozenset[int]:
     """Return the indices of the goals that are not fulfilled by buying what they request."""
-    goals = enumerate(_goals(catalogue))
+    goals = enumerate(_numbered_goals(catalogue))
     return frozenset(place for place, (goal, _) in goals if not _is_solvable(goal, catalogue))
 
 
@@ -289,18 +292,18 @@ def _is_solvable(goal: ShoppingGoal, catalogue: Catalogue) -> bool:
     session = Session(catalogue)
     session.reset("")
     session.page, session.product = Page.ITEM, goal.product
-    possible = all(session.step(action).valid for action in _buying(goal))
+    possible = all(session.step(action).valid for action in _purchase_actions(goal))
     return possible and score(goal, goal.product, session.options, goal.product.price).reward == 1
 
 
 @lru_cache(maxsize=4)
-def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
+def _reserved_keys(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
     """Return the keys that identify the goals in the original WebShop's test split."""
     if not _is_official(catalogue):
         return frozenset()
     return frozenset(
         key
-        for goal, number in _goals(catalogue)
+        for goal, number in _numbered_goals(catalogue)
         if number in TEST_GOALS
         for key in _keys(goal, goal.instruction)
     )
@@ -310,7 +313,7 @@ def _is_reserved(
     catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
 ) -> bool:
     """Return True if a goal is in the original WebShop's test split or copied from it."""
-    reserved = _reserved(catalogue)
+    reserved = _reserved_keys(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
 
@@ -320,19 +323,19 @@ def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[
     The words alone are not a key, because a training goal can share them with a test goal for
     another product.
     """
-    yield wanted.asin, folded(instruction)
-    attributes = frozenset(folded(wanted.attributes))
-    values = frozenset(folded(value) for _, value in wanted.options)
+    yield wanted.asin, fold_strings(instruction)
+    attributes = frozenset(fold_strings(wanted.attributes))
+    values = frozenset(fold_strings(value) for _, value in wanted.options)
     yield wanted.asin, attributes, values, wanted.price_cap
 
 
-def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
+def _goal_split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
     """Return a goal's split. Goals in the original WebShop's test split are always test."""
     is_reserved = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if is_reserved else split_of(goal.asin)
 
 
-def _in(
+def _belongs_to(
     catalogue: Catalogue, entry: tuple[ShoppingGoal, int], split: Split, subset: str | None
 ) -> bool:
     goal, number = entry
@@ -341,16 +344,16 @@ def _in(
     if subset not in (None, UNSOLVABLE) and goal.kind != subset:
         return False
     by_product = split_of(goal.asin)
-    return by_product is split and _split(catalogue, goal) is split
+    return by_product is split and _goal_split(catalogue, goal) is split
 
 
 @lru_cache(maxsize=20_000)
 def _task(catalogue: Catalogue, place: int) -> Task:
-    goal, number = _goals(catalogue)[place]
+    goal, number = _numbered_goals(catalogue)[place]
     return Task(
         benchmark="webshop",
         name=f"webshop/{catalogue.name}/{goal.kind}/{number}",
-        split=_split(catalogue, goal),
+        split=_goal_split(catalogue, goal),
         subset=goal.kind,
         scenario=goal.asin,
         instruction=goal.instruction,
@@ -361,11 +364,11 @@ def _task(catalogue: Catalogue, place: int) -> Task:
             options=goal.options,
             price_cap=goal.price_cap,
         ),
-        solution=reference(goal, catalogue),
+        solution=reference_actions(goal, catalogue),
     )
 
 
-def is_named(text: str, phrase: str) -> bool:
+def contains_phrase(text: str, phrase: str) -> bool:
     """Return True if the text contains the phrase as whole words."""
     phrase = phrase.strip().lower()
     return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
@@ -392,6 +395,6 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
         pairs += [
             ("option", name)
             for name, values in product.options
-            if any(is_named(text, value) for value in values)
+            if any(contains_phrase(text, value) for value in values)
         ]
     return tags_from(pairs)

@@ -81,7 +81,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
     The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
-    copied, more = kind.in_worker()
+    copied, more = kind.worker_class()
     known = {key: item for key, item in state.items() if key not in _TOLD_AT_BEGIN}
     return pickle.dumps((copied, {**known, **more, **_AT_HOME}))
 
@@ -95,7 +95,7 @@ class ServedEnv:
         self._env.__dict__.update(state)
         self._frame = Frame("")
 
-    def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
+    def run_hook(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
         """Run one of the env's hooks. The hook ``begin`` also sets the env's random generator."""
         env = self._env
         if hook == "begin":
@@ -120,39 +120,39 @@ def serve(wire: Wire) -> None:
     served_envs: dict[int, ServedEnv] = {}
     with suppress(WireClosed):
         while True:
-            reply = _carried_out(served_envs, wire.receive())
+            reply = _run_order(served_envs, wire.receive())
             try:
                 wire.send(reply)
             except Exception as error:  # pickling an object can raise anything
                 if isinstance(error, WireClosed):
                     raise
-                reply = _broken(error)
+                reply = _report_failure(error)
                 wire.send(reply)
             if isinstance(reply, Broken) and reply.fatal:
                 break
     for served in list(served_envs):
-        _clear(served_envs, served)
+        _remove_env(served_envs, served)
     atexit._run_exitfuncs()  # for the engines; functions inherited through the fork do no harm
     os._exit(0)
 
 
-def _carried_out(served_envs: dict[int, ServedEnv], order: Order) -> Reply:
+def _run_order(served_envs: dict[int, ServedEnv], order: Order) -> Reply:
     try:
         if order.hook == "release" or order.blueprint is not None:
-            _clear(served_envs, order.served)
+            _remove_env(served_envs, order.served)
         if order.hook == "release":
             return WorkerAnswer(None)
         if order.blueprint is not None:
             served_envs[order.served] = ServedEnv(order.blueprint)
-        return served_envs[order.served].do(order.hook, order.arguments)
+        return served_envs[order.served].run_hook(order.hook, order.arguments)
     except (CoevoError, Error) as error:
-        return _refused(error)
+        return _report_refusal(error)
     except BaseException as error:  # also SystemExit: an engine that exits has failed
-        _clear(served_envs, order.served)
-        return _broken(error)
+        _remove_env(served_envs, order.served)
+        return _report_failure(error)
 
 
-def _clear(served_envs: dict[int, ServedEnv], served: int) -> None:
+def _remove_env(served_envs: dict[int, ServedEnv], served: int) -> None:
     """Remove an env, if it exists, and release its engine. Errors are only logged."""
     if (left := served_envs.pop(served, None)) is not None:
         try:
@@ -161,16 +161,16 @@ def _clear(served_envs: dict[int, ServedEnv], served: int) -> None:
             logger.warning("engine not released served=%d", served, exc_info=True)
 
 
-def _refused(error: Exception) -> Reply:
+def _report_refusal(error: Exception) -> Reply:
     """Return the original error, or a description if the error cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:  # unpickling an error's class can raise anything
-        return _broken(error)
+        return _report_failure(error)
     return Refused(error)
 
 
-def _broken(error: BaseException) -> Broken:
+def _report_failure(error: BaseException) -> Broken:
     fatal = isinstance(error, MemoryError) or not isinstance(error, Exception)
     last = "".join(traceback.format_exception_only(error)).strip()
     return Broken(last, "".join(traceback.format_exception(error)), fatal)

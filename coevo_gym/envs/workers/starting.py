@@ -27,7 +27,7 @@ _END_S = 20.0
 logger = logging.getLogger(__name__)
 
 
-def can_run() -> bool:
+def can_run_workers() -> bool:
     """Return True if this system can run worker processes."""
     return hasattr(os, "pidfd_open")
 
@@ -39,13 +39,13 @@ class Process:
         self.wire = wire
         self.pid = pid
         self._end = end
-        self._let_go = weakref.finalize(self, _let_go, wire, end, os.getpid())
+        self._let_go = weakref.finalize(self, _close_handles, wire, end, os.getpid())
 
     def close(self) -> None:
         """Let the process release its engines and exit. Kill the process if it takes too long."""
         if self._let_go.alive:
-            self.wire.hang_up()
-            wait_for(self._end, _END_S)
+            self.wire.shut_down()
+            wait_for_exit(self._end, _END_S)
             self.kill()
 
     def kill(self) -> str:
@@ -53,37 +53,37 @@ class Process:
         if not self._let_go.alive:
             return "is gone"
         self.interrupt()
-        status = zygote().bury(self.pid)
+        status = zygote().kill(self.pid)
         self._let_go()
-        return _how(status)
+        return _describe_status(status)
 
     def interrupt(self) -> None:
         """Send SIGKILL to the process, even if another thread is waiting for it."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._end, signal.SIGKILL)
 
-    def how_it_ended(self) -> str:
+    def reap(self) -> str:
         """Wait for the process to exit, clean up after it, and describe how it ended."""
-        wait_for(self._end, _END_S)
+        wait_for_exit(self._end, _END_S)
         return self.kill()
 
 
-def wait_for(end: int, timeout_s: float | None = None) -> None:
+def wait_for_exit(end: int, timeout_s: float | None = None) -> None:
     """Wait for the process behind a pidfd to exit, for at most ``timeout_s`` seconds."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     poll.poll(None if timeout_s is None else timeout_s * 1000)
 
 
-def _let_go(wire: Wire, end: int, owner: int) -> None:
+def _close_handles(wire: Wire, end: int, owner: int) -> None:
     if os.getpid() == owner:
-        wire.hang_up()
+        wire.shut_down()
     else:  # a fork has only copies of its parent's connections
         wire.close()
     os.close(end)
 
 
-def _how(status: int | None) -> str:
+def _describe_status(status: int | None) -> str:
     if status is None:
         return "is gone"
     code = os.waitstatus_to_exitcode(status)
@@ -108,9 +108,9 @@ class _Zygote:
             WireClosed: if the process that workers are forked from has died.
             TimeoutError: if starting takes too long.
         """
-        order = Fork(tuple(modules), _path(), dict(os.environ), os.getcwd())
+        order = Fork(tuple(modules), _import_path(), dict(os.environ), os.getcwd())
         with self._lock:
-            control = self._running()
+            control = self._ensure_running()
             ours, theirs = socket.socketpair()
             try:
                 with theirs:
@@ -123,7 +123,7 @@ class _Zygote:
                 self._stop()
                 raise
 
-    def bury(self, pid: int) -> int | None:
+    def kill(self, pid: int) -> int | None:
         """Kill a worker if it is alive. Return its wait status, or None if that is unknown."""
         with self._lock:
             if self._control is None:
@@ -145,14 +145,15 @@ class _Zygote:
         with self._lock:
             self._stop()
 
-    def _running(self) -> Wire:
+    def _ensure_running(self) -> Wire:
         if self._process is not None and self._process.poll() is not None:
             logger.warning("workers lost reason=their parent process has ended")
             self._stop()
         if self._control is None:
             ours, theirs = socket.socketpair()
             main = (
-                f"import sys; sys.path[:] = {_path()}; from {Fork.__module__} import main; main()"
+                f"import sys; sys.path[:] = {_import_path()}; "
+                f"from {Fork.__module__} import main; main()"
             )
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 (our own code)
@@ -168,7 +169,7 @@ class _Zygote:
 
     def _stop(self) -> None:
         if self._control is not None:
-            self._control.hang_up()
+            self._control.shut_down()
             self._control = None
         if self._process is not None:
             try:
@@ -179,7 +180,7 @@ class _Zygote:
             self._process = None
 
 
-def _path() -> list[str]:
+def _import_path() -> list[str]:
     return [folder or os.getcwd() for folder in sys.path]
 
 

@@ -21,7 +21,7 @@ class WireClosed(Exception):
 
 
 @contextmanager
-def _closed_or_late() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Convert socket errors other than timeouts to :class:`WireClosed`."""
     try:
         yield
@@ -54,7 +54,7 @@ class Wire:
             TimeoutError: if the time limit is exceeded.
         """
         data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        with _closed_or_late():
+        with _convert_errors():
             self._socket.settimeout(timeout_s)
             self._socket.sendall(len(data).to_bytes(_HEAD_BYTES, "little") + data)
 
@@ -71,20 +71,20 @@ class Wire:
 
     def send_descriptor(self, descriptor: int) -> None:
         """Send a copy of an open file descriptor. Raises the same errors as :meth:`send`."""
-        with _closed_or_late():
+        with _convert_errors():
             self._socket.settimeout(None)
             socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
         """Receive a file descriptor. Raises the same errors as :meth:`receive`."""
-        with _closed_or_late():
+        with _convert_errors():
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
             raise WireClosed("did not receive a descriptor")
         return descriptors[0]
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """Shut down and close the connection, even if another thread is waiting on it."""
         with suppress(OSError):  # the other end is already closed
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -101,7 +101,7 @@ class Wire:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError
-            with _closed_or_late():
+            with _convert_errors():
                 self._socket.settimeout(left)
                 got = self._socket.recv_into(rest)
             if not got:

@@ -60,14 +60,14 @@ class Worker:
 
     @property
     def running(self) -> int | None:
-        """The process's generation number (see :meth:`generation`), or None if not running."""
+        """The process's generation number (see :meth:`ensure_running`), or None if not running."""
         return None if self._process is None else self._generation
 
-    def served(self) -> int:
+    def next_env_number(self) -> int:
         """Return an unused env number for this worker."""
         return next(self._served)
 
-    def generation(self, what: str) -> int:
+    def ensure_running(self, what: str) -> int:
         """Start the process if it is not running, and return its generation number.
 
         Raises:
@@ -110,7 +110,7 @@ class Worker:
                 self._fail(order.hook, f"did not answer within {self._timeout_s:g} s", what, error)
             except WireClosed as error:
                 self._process = None
-                self._fail(order.hook, process.how_it_ended(), what, error)
+                self._fail(order.hook, process.reap(), what, error)
             except BaseException:  # an interrupt: the next call would read a late answer
                 self._process = None
                 process.kill()

@@ -12,8 +12,8 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.checks import is_positive_int, is_positive_number
-from coevo_gym.envs.workers.remote import RemoteEnv, put_to_work
-from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.remote import RemoteEnv, move_to_worker
+from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.envs.workers.worker import Worker
 
 TIMEOUT_S = 300.0
@@ -50,7 +50,7 @@ class WorkerPool:
     """
 
     def __init__(self, n_workers: int, *, timeout_s: float = TIMEOUT_S) -> None:
-        if not can_run():
+        if not can_run_workers():
             raise ConfigError(
                 f"Worker processes require Linux, got {sys.platform}. To run engines in this "
                 'process, use mode="in_process".'
@@ -76,13 +76,13 @@ class WorkerPool:
         """Assign an env's engine to the next worker in turn, and return the env.
 
         Raises:
-            ConfigError: see :func:`~coevo_gym.envs.workers.remote.put_to_work`.
+            ConfigError: see :func:`~coevo_gym.envs.workers.remote.move_to_worker`.
         """
-        put_to_work(env, self.workers[self._n_put % len(self.workers)])
+        move_to_worker(env, self.workers[self._n_put % len(self.workers)])
         self._n_put += 1
         return env
 
-    def each(
+    def run_jobs(
         self, envs: Sequence[gym.Env[Any, Any]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
         """Run a job for each env. Jobs on different workers run in parallel.
@@ -103,7 +103,7 @@ class WorkerPool:
                 except Exception as error:  # other jobs continue; the error is raised below
                     results[index] = error
 
-        self._beside(work, list(of_worker.values()))
+        self._run_in_threads(work, list(of_worker.values()))
         for index, result in enumerate(results):
             if not isinstance(result, BaseException):
                 yield index, cast(ResultT, result)
@@ -119,7 +119,7 @@ class WorkerPool:
             self._threads.shutdown()
             self._threads = None
 
-    def _beside(
+    def _run_in_threads(
         self, work: Callable[[Sequence[int]], None], parts: Sequence[Sequence[int]]
     ) -> None:
         if len(parts) < 2:

@@ -86,14 +86,14 @@ class Zygote:
                 if self._parent in ready:
                     return
                 for dead in ready & self._workers.keys():
-                    self._bury(dead)
+                    self._kill(dead)
                 if self._control.fileno() in ready:
                     self._obey(self._control.receive())
         except WireClosed:
             pass  # the parent has disconnected
         finally:
             for worker in list(self._workers):
-                self._bury(worker)
+                self._kill(worker)
 
     def _obey(self, order: Fork | Bury) -> None:
         if isinstance(order, Fork):
@@ -101,7 +101,7 @@ class Zygote:
             return
         for worker, pid in list(self._workers.items()):
             if pid == order.pid:
-                self._bury(worker)
+                self._kill(worker)
         self._control.send(self._ended.pop(order.pid, None))
 
     def _fork(self, order: Fork, descriptor: int) -> None:
@@ -119,7 +119,7 @@ class Zygote:
             try:
                 for inherited in (self._parent, self._control.fileno(), *self._workers):
                     os.close(inherited)
-                _settle_in(order, zygote)
+                _set_up_worker(order, zygote)
                 serve(Wire(socket.socket(fileno=descriptor)))
             finally:
                 os._exit(1)
@@ -129,7 +129,7 @@ class Zygote:
         self._control.send(pid)
         self._control.send_descriptor(worker)
 
-    def _bury(self, worker: int) -> None:
+    def _kill(self, worker: int) -> None:
         """Kill a worker and its process group, and store its wait status."""
         pid = self._workers.pop(worker)
         with suppress(ProcessLookupError):  # it has no process group yet
@@ -140,7 +140,7 @@ class Zygote:
         os.close(worker)
 
 
-def _settle_in(order: Fork, zygote: int) -> None:
+def _set_up_worker(order: Fork, zygote: int) -> None:
     """Detach a forked process, and give it the requesting process's environment variables."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

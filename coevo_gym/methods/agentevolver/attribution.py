@@ -288,7 +288,7 @@ class ModelAttribution:
         if not asked:
             return {}, FrozenDict()
         analyst = self.analyst()
-        with analyst.studying(self.kind, groups) as spent:
+        with analyst.study_scope(self.kind, groups) as spent:
             answers = analyst.advisor.ask(
                 [each.inquiry(self.kind, analyst.sampling) for each in asked.values()]
             )

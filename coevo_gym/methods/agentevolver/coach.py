@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from coevo_gym.core.advice import advised
+from coevo_gym.core.advice import advice_ids
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.inquiry import Analyst, Inquiry
 from coevo_gym.core.seams import Guidance, Sampling, Ticket
@@ -82,7 +82,7 @@ def experience_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
         >>> experience_ids(("time", "exp:a1,b2"))
         ('a1', 'b2')
     """
-    return advised([id for id in cue_ids if id.startswith(_MARK)])
+    return advice_ids([id for id in cue_ids if id.startswith(_MARK)])
 
 
 class Refined(BaseModel):

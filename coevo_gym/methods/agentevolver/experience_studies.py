@@ -246,7 +246,7 @@ class ModelExperiences:
         if not selection:
             return Findings()
         analyst = self.analyst()
-        with analyst.studying(self.kind, groups) as spent:
+        with analyst.study_scope(self.kind, groups) as spent:
             more = {"most": MAX_LESSONS}
             answers = analyst.advisor.ask(
                 [_inquiry(one, analyst, PROMPT, Lessons, EXPERIENCE, more) for one in selection]

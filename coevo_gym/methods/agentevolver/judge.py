@@ -118,7 +118,7 @@ class JudgeStudy:
         if not asked:
             return Findings(tuple(notes))
         analyst = self.analyst()
-        with analyst.studying(self.kind, groups) as spent:
+        with analyst.study_scope(self.kind, groups) as spent:
             answers = analyst.advisor.ask(
                 [self._inquiry(group, rollout, analyst) for group, _, rollout in asked]
             )

@@ -22,7 +22,7 @@ from coevo_gym.curricula.explore.walks import Phase, PhasedAgent
 from coevo_gym.curricula.growth.signal_growth import MAX_SEED
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector
-from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled
+from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, require_profiled
 from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
 from coevo_gym.prompts.template import load_cue
 from coevo_gym.trainers.token_advantages import map_advantage
@@ -44,7 +44,7 @@ def questioning_explorer(
     """
     if kit.asked is None:
         return kit.explorer()
-    inputs = describe_benchmark(profiled(kit.benchmark).profile, preference)
+    inputs = describe_benchmark(require_profiled(kit.benchmark).profile, preference)
     agent = phased_agent(kit.asked, breadth_steps=breadth_steps, depth_window=depth_window)
     return kit.explorer(PROMPTS, inputs=inputs, unguided=agent)
 
@@ -53,7 +53,7 @@ def describe_benchmark(profile: EnvProfile, preference: PreferenceSettings) -> d
     """Return the inputs of the prompts that describe a benchmark and the tasks to look for."""
     return {
         "profile": profile.model_dump(mode="json", exclude={"preference"}),
-        "preference": preference.applied_to(profile.preference).model_dump(mode="json"),
+        "preference": preference.apply_to(profile.preference).model_dump(mode="json"),
     }
 
 

@@ -21,7 +21,7 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
-from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.envs.diagnosis import require_diagnosable
 from coevo_gym.methods.role_agent.failures import FAILURE_MODE, SIMILAR_FAILURE, FailureMemory
 from coevo_gym.prompts.template import FOLDER
 
@@ -116,7 +116,7 @@ class FailureModes:
         *,
         most: int = QUESTIONS,
     ) -> None:
-        self._benchmark, self._analyst, self._most = diagnosable(benchmark), analyst, most
+        self._benchmark, self._analyst, self._most = require_diagnosable(benchmark), analyst, most
         self._schema = answer_schema(self._benchmark.modes)
         self.latest: tuple[Note, ...] = ()
 
@@ -145,7 +145,7 @@ class FailureModes:
         if self._analyst is None or not failures:
             return {}, FrozenDict()
         analyst, places = self._analyst(), alternate_tasks(failures)[: self._most]
-        with analyst.studying(self.kind, groups) as spent:
+        with analyst.study_scope(self.kind, groups) as spent:
             answers: list[Answer[ModeAnswer]] = analyst.advisor.ask(
                 [self._inquiry(failures[place], analyst) for place in places]
             )
@@ -228,7 +228,7 @@ class SimilarFailures:
         if not asked:
             return Findings()
         analyst = self.analyst()
-        with analyst.studying(self.kind, groups) as spent:
+        with analyst.study_scope(self.kind, groups) as spent:
             answers = analyst.advisor.ask(
                 [self._inquiry(mode, candidates[mode], analyst) for mode in asked]
             )

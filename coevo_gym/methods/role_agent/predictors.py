@@ -14,7 +14,7 @@ from coevo_gym.core.seams import Guidance, Message, Policy, Prompt, Sampling, Ti
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.core.trajectory import Cue, Group, TokenDecision, Trajectory
-from coevo_gym.envs.diagnosis import texts_after
+from coevo_gym.envs.diagnosis import observations_after
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
 from coevo_gym.prompts.template import load_cue
@@ -283,7 +283,7 @@ def commonest(texts: Sequence[str]) -> str:
 
 def transitions(trajectory: Trajectory, horizon: int) -> list[Transition]:
     """Return each step of a trajectory with the observations that followed."""
-    after = [clean(text) for text in texts_after(trajectory)]
+    after = [clean(text) for text in observations_after(trajectory)]
     return [
         Transition(clean(step.observation), step.action, tuple(after[place : place + horizon]))
         for place, step in enumerate(trajectory.steps)

@@ -14,7 +14,7 @@ from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.stats import point_biserial
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.envs.diagnosis import texts_after
+from coevo_gym.envs.diagnosis import observations_after
 from coevo_gym.methods.method import StepRecord
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
 from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
@@ -78,7 +78,7 @@ class Foresight:
         self, group: Group, index: int, trajectory: Trajectory, predictions: Predictions
     ) -> list[Note]:
         before = [clean(step.observation) for step in trajectory.steps]
-        after = [clean(text) for text in texts_after(trajectory)]
+        after = [clean(text) for text in observations_after(trajectory)]
         states = [*before, *after[-1:]] or [""]
         rows = likenesses(predictions, states, self.predictor.horizon, self.measure)
         return [

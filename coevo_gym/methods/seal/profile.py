@@ -13,7 +13,7 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note, Notes
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.core.trajectory import Group
-from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, diagnosable
+from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, require_diagnosable
 
 
 class WindowLabel(NamedTuple):
@@ -217,7 +217,7 @@ class TurnLabels:
     kind = TURN_LABEL
 
     def __init__(self, benchmark: Benchmark) -> None:
-        self._benchmark = diagnosable(benchmark)
+        self._benchmark = require_diagnosable(benchmark)
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Label the groups' turns; see :class:`~coevo_gym.core.seams.Study`."""

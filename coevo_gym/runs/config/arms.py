@@ -10,9 +10,9 @@ from pydantic import SerializeAsAny, ValidationError
 
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.own_code import is_import_path, load_own, origin_of
+from coevo_gym.core.own_code import is_import_path, load_own_object, origin_of
 from coevo_gym.core.registry import METHODS, suggest
-from coevo_gym.core.setting_sections import flat, overlay, overlay_section
+from coevo_gym.core.setting_sections import flatten, overlay, overlay_section
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -242,7 +242,7 @@ def _validate_learner(
 ) -> LearnerSettings:
     """Validate the settings of a user-defined learner; ``where`` has the origin of each key."""
     values: dict[str, Any] = {}
-    for key, value in flat(settings):
+    for key, value in flatten(settings):
         if key not in setting_types(model):
             full = f"learner.{key}"
             raise ArmError(
@@ -266,7 +266,7 @@ def _check_loss(learner: LearnerSettings, where: Mapping[str, str]) -> None:
     if not isinstance(path, str) or not is_approved(Demand(origin_of(path))):
         return
     try:
-        load_own(path)
+        load_own_object(path)
     except ConfigError as error:
         raise ArmError(where.get("learner.loss", "learner.loss"), str(error)) from error
 

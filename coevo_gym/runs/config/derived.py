@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from coevo_gym.core.arithmetic import Kind
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.runs.config.run_sections import PolicySettings, WarmupSettings
 from coevo_gym.trainers.settings import (
@@ -46,7 +46,7 @@ def fill_in_derived(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 
 def derived_settings(policy: PolicySettings, learner: FrozenModel) -> dict[str, tuple[Any, str]]:
     """Return a run's derived settings, each with the setting that determines it."""
-    of_policy = flat(_policy_defaults(policy, learner))
+    of_policy = flatten(_policy_defaults(policy, learner))
     return {
         "arithmetic": (default_arithmetic(policy.kind), "policy.kind"),
         **{key: (value, "policy.kind") for key, value in of_policy},

@@ -16,15 +16,15 @@ from coevo_gym.agents.tiny.policy import TinyConfig
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.envs.rows.benchmark import RowsBenchmark
 from coevo_gym.envs.rows.registration import (
-    announce,
     from_rows,
     may_be_rows,
     name_of_rows,
+    register_lazily,
     registered_source,
 )
 from coevo_gym.envs.rows.source import MEMORY, RowsSource
@@ -83,7 +83,7 @@ class BenchmarkSettings(FrozenModel):
             name = str(data.get("name", ""))
             if not may_be_rows(name):  # none, or that of the preset
                 name = name_of_rows(rows.file)
-            announce(name, partial(_make_rows_benchmark, name, rows))
+            register_lazily(name, partial(_make_rows_benchmark, name, rows))
             return {**data, "name": name}
         source = registered_source(str(data.get("name")))
         return data if source is None else {**data, "rows": source}
@@ -232,7 +232,7 @@ class ArmSettings(FrozenModel):
     @field_validator("set")
     @classmethod
     def _flatten(cls, value: JsonObject) -> JsonObject:
-        return FrozenDict(flat(value))
+        return FrozenDict(flatten(value))
 
 
 class ExplorerModelSettings(FrozenModel):

@@ -15,11 +15,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.own_code import is_import_path, origin_of, relative_to
+from coevo_gym.core.own_code import absolute_import_path, is_import_path, origin_of
 from coevo_gym.core.reading import read_file
 from coevo_gym.core.registry import LEARNERS, suggest
-from coevo_gym.core.setting_sections import flat
-from coevo_gym.envs.rows.source import FUNCTIONS, in_folder
+from coevo_gym.core.setting_sections import flatten
+from coevo_gym.envs.rows.source import FUNCTIONS, resolve_path
 from coevo_gym.runs.config.arms import ArmError, demand_of, demands
 from coevo_gym.runs.config.keys import (
     ARM_KEY,
@@ -78,7 +78,7 @@ class Resolved:
 
     def rows(self) -> list[tuple[str, Any, str]]:
         """Return the dotted key, value and origin of every setting, in the order of the tree."""
-        values = dict(flat(self.config.to_json()))
+        values = dict(flatten(self.config.to_json()))
         origins = {key: origin for key, (_, origin) in self.config.derived_settings().items()}
         origins |= self.origins
         keys = [key for key in values if key.startswith("arm.")]
@@ -237,9 +237,9 @@ def _resolve_paths(folder: Path, value: Any, key: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_resolve_paths(folder, one, key) for one in value]
     if key in ROWS:
-        return in_folder(folder, value)
+        return resolve_path(folder, value)
     if may_be_own_code(key):
-        return relative_to(folder, value) if is_import_path(value) else value
+        return absolute_import_path(folder, value) if is_import_path(value) else value
     return str(folder / Path(value).expanduser())
 
 

@@ -9,9 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.core.arithmetic import Kind
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.setting_sections import with_kinds
+from coevo_gym.core.setting_sections import add_default_kinds
 from coevo_gym.core.spend import Caps
-from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
+from coevo_gym.core.task import FrozenDict, FrozenModel, pattern_validator
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
@@ -44,7 +44,7 @@ RESERVED = frozenset({"random", "warm-up", "scripted"})
 """Names of the baselines that arms are compared with."""
 ArmName = Annotated[
     str,
-    shaped(
+    pattern_validator(
         r"[A-Za-z0-9][A-Za-z0-9_-]*",
         "an arm's name may contain letters, digits, _ and -, and must begin with a letter or digit",
     ),
@@ -65,7 +65,7 @@ class RunConfig(FrozenModel):
     with the same tasks.
     """
 
-    name: Annotated[str, shaped(NAME, f"a name {NAME_RULE}")] = "run"
+    name: Annotated[str, pattern_validator(NAME, f"a name {NAME_RULE}")] = "run"
     """Name of the run and of its folder under runs/."""
     seed: int = Field(default=0, ge=0)
     """Random seed for the whole run."""
@@ -107,7 +107,7 @@ class RunConfig(FrozenModel):
             return data
         if _sets_growth_kind(data.get("curriculum")):
             raise ValueError(_GROWTH)
-        data = with_kinds(cls, data)
+        data = add_default_kinds(cls, data)
         loop = data.get("loop", {})
         loop = loop.model_dump(exclude_unset=True) if isinstance(loop, LoopConfig) else loop
         if not isinstance(loop, Mapping):

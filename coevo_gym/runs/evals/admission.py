@@ -38,7 +38,7 @@ class PaidAdmission(Admission):
         self._total, self._n = NO_USAGE, 0
         self._live: Sequence[Usage] = ()
         for usage in finished:
-            self.ended(usage)
+            self.record_usage(usage)
 
     def allows(self, live: Sequence[Usage]) -> bool:
         """Return True if another episode may begin; see :class:`Admission`."""
@@ -54,7 +54,7 @@ class PaidAdmission(Admission):
             return len(live) < FIRST
         # The last request is sent only if its upper bound fits, which is more than it takes.
         next_one = self._mean + endpoint.unused
-        if endpoint.has_room(Cost.of(0, next_one) + self._remaining_cost()):
+        if endpoint.has_room(Cost.from_usages(0, next_one) + self._remaining_cost()):
             return True
         if not live:
             most = next_one.prompt_tokens, next_one.completion_tokens
@@ -62,7 +62,7 @@ class PaidAdmission(Admission):
             self.closed = BudgetSpent(cap_message(endpoint.config, endpoint.capped, most, work))
         return False
 
-    def ended(self, usage: Usage) -> None:
+    def record_usage(self, usage: Usage) -> None:
         """Record the model usage of a finished episode."""
         self._total, self._n = self._total + usage, self._n + 1
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
 from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
-from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.runs.assembly import configure_torch
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob
@@ -57,7 +57,7 @@ class KeptInFolder(FinishedEpisodes):
         """Return the trajectory of a finished episode, or None if it was not stored."""
         return RunReader(self._database.path).eval_trajectory(self._policy, 0, *key)
 
-    def lose(self, task: Task, sample: int, lost: Lost) -> None:
+    def add_lost(self, task: Task, sample: int, lost: Lost) -> None:
         """Record a lost episode, with the reason and the error."""
         place = {"id": task.id, "sample": sample, "name": task.name}
         why = {"end_reason": str(lost.reason), "error": str(lost.error), "steps": lost.env_steps}
@@ -140,7 +140,7 @@ def _evaluate(
         progress.update(over)
 
     scope = configure_torch(job.assembly.config) if job.model else nullcontext()
-    with scope, rare_full_collections(), closing(job.assembly.make_env_pool(job.split)) as envs:
+    with scope, make_full_gc_rare(), closing(job.assembly.make_env_pool(job.split)) as envs:
         try:
             evaluation = evaluate(
                 job.players,
@@ -349,7 +349,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one line per difference between two evaluations, with the old and the new value."""
-    before, after = dict(flat(there)), dict(flat(now))
+    before, after = dict(flatten(there)), dict(flatten(now))
     keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
     return [
         f"{key}: {_shorten(before.get(key))} there, {_shorten(after.get(key))} now"

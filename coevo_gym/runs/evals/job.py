@@ -26,7 +26,7 @@ from coevo_gym.core.benchmark import (
     find_by_name,
 )
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import meant, suggest
+from coevo_gym.core.registry import did_you_mean, suggest
 from coevo_gym.core.seams import Policy
 from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import Task
@@ -105,7 +105,7 @@ def parse_env_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]
             raise ConfigError(f"--env does not take {name!r}. {_SET_ELSEWHERE[name]}")
         if name not in known:
             raise ConfigError(
-                f"{env_class.__name__} has no argument {name!r}. {meant(name, known)}"
+                f"{env_class.__name__} has no argument {name!r}. {did_you_mean(name, known)}"
                 f"It accepts: {', '.join(known)}."
             )
         arguments[name] = _parse_value(name, text, known[name])
@@ -264,7 +264,7 @@ class EvalJob:
         """Return the cost so far: of all requests to an endpoint, or else of finished episodes."""
         steps, endpoint = sum(line.steps for line in lines), self.endpoint
         if endpoint is not None:
-            return Cost.of(steps, endpoint.usage)
+            return Cost.from_usages(steps, endpoint.usage)
         tokens = sum(line.prompt_tokens + line.completion_tokens for line in lines)
         return Cost(env_steps=steps, tokens=tokens, usd=math.fsum(line.usd for line in lines))
 
@@ -282,7 +282,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     benchmarks, runs = (", ".join(names) or "none" for names in known)
     raise ConfigError(
         f"There is no benchmark or run named {name!r}. "
-        f"{meant(name.lower(), [*known[0], *known[1]])}"
+        f"{did_you_mean(name.lower(), [*known[0], *known[1]])}"
         f"Benchmarks: {benchmarks}. Runs here: {runs}."
     )
 
@@ -457,8 +457,8 @@ def make_model_job(
     if policy is None or (model_sets is None and policy not in (RANDOM, SCRIPTED)):
         raise ConfigError(
             f"Evaluation on {benchmark} needs a valid policy, got {policy!r}. "
-            f"{meant(policy or '', [RANDOM, SCRIPTED, *MODEL_KINDS])}Set the policy (--policy) to "
-            f"transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
+            f"{did_you_mean(policy or '', [RANDOM, SCRIPTED, *MODEL_KINDS])}Set the policy "
+            f"(--policy) to transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
         )
     config = load_config({"benchmark": benchmark}, sets=sets).config
     if model_sets is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import meant
+from coevo_gym.core.registry import did_you_mean
 from coevo_gym.runs.evals.comparison import Side
 from coevo_gym.runs.evals.final import final_scores, stored_name
 from coevo_gym.runs.manifest import read_manifest
@@ -94,7 +94,7 @@ def find_run_or_eval(name: str) -> Source:
         known = RunFolder.names(), EvalFolder.names()
         runs, evaluations = (", ".join(names) or "none" for names in known)
         raise ConfigError(
-            f"There is no run or evaluation {name!r}. {meant(name, [*known[0], *known[1]])}"
+            f"There is no run or evaluation {name!r}. {did_you_mean(name, [*known[0], *known[1]])}"
             f"In {RUNS}/: {runs}. In {EVALS}/: {evaluations}."
         )
     return source

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS
@@ -245,9 +245,9 @@ def resolve_cell(
     of_budget = experiment.budget_of(budget, benchmark)
     preset = row.at[budget].preset if budget in row.at else ""
     preset = preset.format(benchmark=benchmark) or of_budget.preset
-    of_all = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
+    of_all = {**dict(flatten(of_budget.set)), **dict(flatten(experiment.settings))}
     arm = {key: value for key, value in of_all.items() if key.startswith("method.")}
-    tree = {key: value for key, value in of_all.items() if key not in arm} | dict(flat(row.run))
+    tree = {key: value for key, value in of_all.items() if key not in arm} | dict(flatten(row.run))
     for key, value in row.settings_at(budget).items():
         of_arm = key in KEYS or key.partition(".")[0] in (*SECTIONS, "method")
         (arm if of_arm else tree)[key] = value
@@ -284,7 +284,7 @@ def _result_settings(config: RunConfig) -> dict[str, Any]:
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Return the first three differences between two sets of settings, as text."""
-    before, now = dict(flat(there)), dict(flat(here))
+    before, now = dict(flatten(there)), dict(flatten(here))
     texts = (
         f"{key} is {before.get(key)!r} there and {now.get(key)!r} here"
         for key in dict.fromkeys([*before, *now])

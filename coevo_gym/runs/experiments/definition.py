@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.setting_sections import flat
-from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
+from coevo_gym.core.setting_sections import flatten
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, pattern_validator
 from coevo_gym.methods.published import PAPERS
 
 MAX_SEEDS = 10_000
@@ -70,7 +70,7 @@ ANY = "any"
 """Placeholder for all benchmarks in the budgets of a table."""
 Name = Annotated[
     str,
-    shaped(
+    pattern_validator(
         r"[A-Za-z0-9][A-Za-z0-9_]*",
         "a name may contain letters, digits and _, and must begin with a letter or digit",
     ),
@@ -144,11 +144,11 @@ class Row(FrozenModel):
     def settings_at(self, budget: Size) -> dict[str, Any]:
         """Return the row's settings for the given budget, with dotted keys."""
         more = self.at[budget].set if budget in self.at else {}
-        return {**dict(flat(self.set)), **dict(flat(more))}
+        return {**dict(flatten(self.set)), **dict(flatten(more))}
 
     def label_at(self, budget: Size) -> str:
         """Return the row's label for the given budget."""
-        sets = {**dict(flat(self.run)), **self.settings_at(budget)}
+        sets = {**dict(flatten(self.run)), **self.settings_at(budget)}
         label = _KEY_IN_LABEL.sub(
             lambda key: _format_setting(sets.get(key[1], "default")), self.label
         )
@@ -156,7 +156,7 @@ class Row(FrozenModel):
 
     def keys_at(self, budget: Size) -> frozenset[str]:
         """Return the dotted keys of the settings that the row sets for the given budget."""
-        return frozenset({*dict(flat(self.run)), *self.settings_at(budget)})
+        return frozenset({*dict(flatten(self.run)), *self.settings_at(budget)})
 
     def paper_results(self, benchmark: str, metric: str) -> dict[str, float]:
         """Return the results that the paper reports for the row, keyed by name.
@@ -270,7 +270,7 @@ class Experiment(FrozenModel):
     @property
     def keys(self) -> frozenset[str]:
         """The dotted keys of the settings that an experiment table sets for all of its runs."""
-        return frozenset(dict(flat(self.settings)))
+        return frozenset(dict(flatten(self.settings)))
 
     def select_rows(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
         """Return the rows with these names in table order, or all rows if no names are given.

@@ -41,7 +41,7 @@ from coevo_gym.curricula.metrics import max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.episodes.evaluation import by_task, by_type
+from coevo_gym.episodes.evaluation import by_task, rates_by_type
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.final import stored_name
@@ -302,7 +302,7 @@ def _measure_trials(ended: _Ended) -> dict[str, Any]:
     job = replace(_evaluation_job(ended), trials=TrialRules())
     trials = run_trials_in(TrialFolder(_evaluation_path(ended, TRIALS)), job, SILENT, agreed=True)
     score = float(np.mean([line.score for line in trials.last]))
-    return _scores_to_json(trials.rates[-1], score, by_type([line] for line in trials.last))
+    return _scores_to_json(trials.rates[-1], score, rates_by_type([line] for line in trials.last))
 
 
 def _measure_told(ended: _Ended) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def _measure_told(ended: _Ended) -> dict[str, Any]:
     at_8 = _avg_and_best([[line.success for line in lines] for lines in tried])
     success = np.mean([np.mean([line.success for line in lines]) for lines in tried])
     score = np.mean([np.mean([line.score for line in lines]) for lines in tried])
-    return _scores_to_json(float(success), float(score), by_type(tried)) | {"at_8": at_8}
+    return _scores_to_json(float(success), float(score), rates_by_type(tried)) | {"at_8": at_8}
 
 
 def _scores_to_json(

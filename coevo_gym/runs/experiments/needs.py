@@ -14,7 +14,7 @@ import coevo_gym
 from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import CoevoError, ConfigError
-from coevo_gym.core.waiting import only_looking
+from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.provision import Installation
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve_cell
@@ -133,7 +133,7 @@ def _benchmark_need(name: str, *, official: bool = False) -> Need:
             return Need(f"the official data of {name}", lacks)
         return Need(name, "" if installation.ready else installation.engine)
     try:
-        with only_looking():
+        with forbid_setup():
             coevo_gym.tasks(name, "train")
     except CoevoError as error:
         return Need(name, str(error).partition(".")[0])

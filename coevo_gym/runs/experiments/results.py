@@ -9,7 +9,7 @@ from typing import Any
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
+from coevo_gym.core.stats import mean_and_sd, paired, sign_flip_test, sign_test
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
@@ -188,7 +188,7 @@ def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float
         high=_finite_or_none(difference.high),
         wins=difference.wins,
         ties=difference.ties,
-        p=sign_flip(differences),
+        p=sign_flip_test(differences),
         p_sign=sign_test(differences),
     )
 

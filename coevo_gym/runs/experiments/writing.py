@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.runs.experiments.numbers import column
 from coevo_gym.runs.experiments.results import ResultTable, RowComparison, TableLine
 from coevo_gym.runs.experiments.table_parts import CROSS, CURVES, QUESTIONS, ROUNDS
@@ -70,7 +70,7 @@ def _csv_cell(value: object) -> object:
     """Return a value for a CSV file, without control characters or formulas of a spreadsheet."""
     if not isinstance(value, str):
         return value
-    text = visible(value)
+    text = make_visible(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
@@ -84,7 +84,7 @@ def as_markdown(table: ResultTable) -> str:
         *(f"{head}\n\n{_markdown_table(*rest)}" for head, rest in more_grids(table)),
         *table.notes,
     ]
-    return visible("\n\n".join(parts)) + "\n"
+    return make_visible("\n\n".join(parts)) + "\n"
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:

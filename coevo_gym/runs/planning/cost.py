@@ -40,17 +40,17 @@ class Spending:
     def report_search(self, meter: Meter) -> None:
         """Report the cost of finding initial tasks while the search runs."""
         over = sum((cost for _, cost in self._first), Cost())
-        self._progress.set_cost(self._known + meter.total.less(over))
+        self._progress.set_cost(self._known + meter.total.subtract(over))
 
     def add_first_round(self, round: Round, result: RoundResult) -> None:
         """Record the cost of a round that found initial tasks."""
-        self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
+        self._first.append((round, Cost.from_usages(result.env_steps, *result.usage.values())))
         self._progress.set_cost(self._known)
 
     def set_arm_cost(self, name: str, first: Round | None, state: LoopState) -> None:
         """Update an arm's cost. The cost of its initial tasks is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
-        self.set_cost(f"arm {name}", Cost.of(state.env_steps, state.total_usage).less(begun))
+        self.set_cost(f"arm {name}", Cost.from_usages(state.env_steps, state.total_usage).subtract(begun))
 
     @property
     def _known(self) -> Cost:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.registry import METHODS, load_object
-from coevo_gym.core.setting_sections import flat
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import differences, follows_the_paper
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, unapproved_code
@@ -151,7 +151,9 @@ def max_learner_steps(config: RunConfig) -> int:
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     """Return the settings of an arm and its run as JSON, with dotted keys."""
     own = arm.model_dump(mode="json", exclude={"name", "method", "settings"})
-    return dict(flat({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")}))
+    return dict(
+        flatten({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")})
+    )
 
 
 def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
@@ -159,7 +161,7 @@ def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
 
     All settings of an arm's method are included, with the origin ``default`` where it applies.
     """
-    run = dict(flat(config.to_json()))
+    run = dict(flatten(config.to_json()))
     by_arm = {}
     for name, arm in arm_configs(config).items():
         own = config.arm[name].set if name in config.arm else {}

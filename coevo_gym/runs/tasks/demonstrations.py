@@ -95,4 +95,4 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
 
 
 def _check_trainable(task: Task, benchmark: Benchmark, action: str) -> None:
-    require_trainable(task.require_asked(action), action, benchmark)
+    require_trainable(task.require_goal(action), action, benchmark)

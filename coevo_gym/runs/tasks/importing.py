@@ -26,7 +26,7 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Verdict
 from coevo_gym.core.task import Task
-from coevo_gym.core.task_file import decoded, task_lines
+from coevo_gym.core.task_file import decode_line, task_lines
 from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
@@ -133,7 +133,7 @@ class Importer:
     def _parse_line(self, line: bytes) -> _Candidate:
         """Parse a line into a candidate task."""
         try:
-            data = json.loads(decoded(line))
+            data = json.loads(decode_line(line))
             kind = _kind_of(data)
             candidate = _READERS[kind](self, data)
         except ValidationError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.evolution import asked_for
+from coevo_gym.core.evolution import find_instruction
 from coevo_gym.core.task import Task, parse_split
 from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.runs.manifest import read_manifest
@@ -49,7 +49,7 @@ def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
                     "round": applied.round.id,
                     "gate": verdict.gate,
                     "reason": verdict.reason,
-                    "instruction": asked_for(verdict.draft, verdict.proposal),
+                    "instruction": find_instruction(verdict.draft, verdict.proposal),
                 }
     return list(rows.values())
 

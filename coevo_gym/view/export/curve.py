@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.view.numbers import compact, percent
 from coevo_gym.view.shell import STATIC
 
@@ -145,7 +145,7 @@ def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
     """Return the legend's SVG elements and the vertical position at which the plot starts."""
     parts, x, y = list[str](), 4.0, 14.0
     for style, line in enumerate(lines):
-        name = visible(line.label).replace("\n", " ")
+        name = make_visible(line.label).replace("\n", " ")
         name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
         if x > 4 and x + 36 + _LETTER * len(name) > width:
             x, y = 4.0, y + _ROW
@@ -213,7 +213,7 @@ def _text(
 
 
 def _escape(text: str) -> str:
-    return escape(visible(text).replace("\n", " "))
+    return escape(make_visible(text).replace("\n", " "))
 
 
 def _finite(values: Iterator[float] | Sequence[float]) -> Iterator[float]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from coevo_gym.core.kinds import kind_of
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import shape_of
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
@@ -318,7 +318,7 @@ def _template() -> Template:
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,
+        finalize=lambda value: make_visible(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

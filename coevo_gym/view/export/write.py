@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError
-from coevo_gym.core.waiting import only_looking
+from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder, storing, write_atomic
 from coevo_gym.store.reader import RunReader
@@ -339,7 +339,7 @@ def _opened(folder: RunFolder) -> Iterator[RunCollection]:
         )
     collection = RunCollection(Library([folder]))
     try:
-        with only_looking(), collection.runs()[0].keep_open():
+        with forbid_setup(), collection.runs()[0].keep_open():
             run_detail(collection.runs()[0])  # an export would skip a damaged run
             yield collection
     except Refusal as refusal:

@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import (
     Explored,
     Signal,
     Verdict,
-    asked_for,
+    find_instruction,
 )
 from coevo_gym.core.task import thaw
 from coevo_gym.curricula.signals import UNGUIDED
@@ -267,7 +267,7 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
     return DraftDetail(
         draft=row,
         gates=_gates(verdict),
-        asked=asked_for(verdict.draft, verdict.proposal),
+        asked=find_instruction(verdict.draft, verdict.proposal),
         actions=_actions(verdict),
         body=thaw(verdict.draft),
         proposal=thaw(verdict.proposal) or None,
@@ -319,7 +319,7 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
         signal="",
         context=verdict.context_id,
         task=TaskBrief.of(task) if task else None,
-        instruction=brief(asked_for(verdict.draft, verdict.proposal)),
+        instruction=brief(find_instruction(verdict.draft, verdict.proposal)),
     )
 
 

@@ -13,7 +13,7 @@ from coevo_gym.core.stats import SOLVED, success_rate
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
-from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
+from coevo_gym.episodes.evaluation import by_task, pass_at, rate_of, rates_by_type
 from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
@@ -240,7 +240,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
         },
         types=tuple(
             TypeRow(kind=kind, value=value, **asdict(rate))
-            for kind, values in by_type(tried).items()
+            for kind, values in rates_by_type(tried).items()
             for value, rate in values.items()
         ),
         tokens={

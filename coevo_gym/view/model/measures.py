@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.core.spend import NO_USAGE, Usage
-from coevo_gym.core.waiting import only_looking
+from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.curricula.metrics import cross_table, feedback_ratio, max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.growing import diversity
@@ -312,7 +312,7 @@ def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
 
     def read() -> tuple[AskedTasks, ...]:
         try:
-            with only_looking():
+            with forbid_setup():
                 tasks = Assembly(config).held_out_tasks
         except CoevoError:
             return ()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from coevo_gym.core.advice import AdviceOrigin, advised
+from coevo_gym.core.advice import AdviceOrigin, advice_ids
 from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, VERDICTS, Note
 from coevo_gym.core.task import Split
 from coevo_gym.envs.diagnosis import NO_FAILURES
@@ -333,7 +333,7 @@ def advice_told(
         cue_ids: ids of the episode's cues.
         split: split of the episode's task.
     """
-    ids: Collection[str] = advised(cue_ids)
+    ids: Collection[str] = advice_ids(cue_ids)
     if split != Split.TRAIN or not ids:
         return ()
     changes = [change for change in reader.advice(arm) if change.state.id in ids]

@@ -44,7 +44,7 @@ class PersonEpisode:
     seed: int
 
     def __post_init__(self) -> None:
-        self.task.require_asked("play")
+        self.task.require_goal("play")
 
     def show(self, view: View) -> View:
         """Return the view unchanged, because users see the same view as agents."""

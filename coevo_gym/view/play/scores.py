@@ -74,7 +74,7 @@ class Scores:
         Raises:
             StoreError: if the record cannot be written.
         """
-        self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
+        self._kept.add_lost(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation's folder and the numbers of tasks played, solved and available."""

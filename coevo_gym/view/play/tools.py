@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from coevo_gym.core.tool_calls import Call, Malformed, literal
+from coevo_gym.core.tool_calls import Call, Malformed, parse_literal
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message, write_python
 from coevo_gym.envs.bfcl.tasks import CLOSING
@@ -212,7 +212,7 @@ def value_of(parameter: ToolParameter, typed: str) -> Any:
     try:
         return json.loads(typed)
     except ValueError:
-        return literal(typed)
+        return parse_literal(typed)
 
 
 def message(name: str, arguments: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.core.errors import BudgetSpent
 from coevo_gym.core.inquiry import StoredAnswer
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Request, Sampling
-from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices, Usage, allow
+from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices, Usage, count_allowed
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import load_prompt
 from coevo_gym.testing.scripted_models import ScriptedPolicy
@@ -88,7 +88,7 @@ def test_allow(
 ) -> None:
     calls, tokens, usd = left
     pairs = [(a, b) for a, b in requests]
-    assert allow(pairs, calls=calls, tokens=tokens, usd=usd, prices=prices) == expected
+    assert count_allowed(pairs, calls=calls, tokens=tokens, usd=usd, prices=prices) == expected
 
 
 def test_an_estimate_is_an_upper_bound() -> None:
@@ -390,11 +390,11 @@ def test_threads_and_an_event_loop_wait_for_each_other() -> None:
     meter = Meter(Caps(max_tokens_total=10))
 
     def in_thread() -> int:
-        with meter.hold([(5, 5)]) as n:
+        with meter.reserve([(5, 5)]) as n:
             return n
 
     async def in_loop() -> int:
-        async with meter.hold_async([(5, 5)]) as n:
+        async with meter.reserve_async([(5, 5)]) as n:
             return n
 
     async def turns() -> None:
@@ -402,7 +402,7 @@ def test_threads_and_an_event_loop_wait_for_each_other() -> None:
             await asyncio.sleep(0)
 
     async def all_of_them() -> list[int]:
-        async with meter.hold_async([(5, 5)]) as n:
+        async with meter.reserve_async([(5, 5)]) as n:
             assert n == 1
             waiting, given_up = asyncio.create_task(in_loop()), asyncio.create_task(in_loop())
             thread = asyncio.get_running_loop().run_in_executor(None, in_thread)

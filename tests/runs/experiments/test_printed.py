@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.core.spaces import visible
+from coevo_gym.core.spaces import make_visible
 from coevo_gym.runs.experiments.cells import Cell, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, experiment_names, load_experiment
 from coevo_gym.runs.experiments.making import comparable_paper_results
@@ -324,4 +324,4 @@ def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
     assert not any(cell.startswith(("=", "@", "\t")) for row in rows for cell in row)
     text = as_markdown(odd)
     assert "=1+2[ESC][2J[202E]/ end" in text
-    assert visible(text) == text
+    assert make_visible(text) == text

@@ -28,7 +28,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.core.thoughts import opened_thought
+from coevo_gym.core.thoughts import thought_opening
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.prompts import load_prompt
@@ -135,7 +135,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             sampled = await self.server_manager.generate(
                 request_id=request, prompt_ids=ids, sampling_params=sampling_params
             )
-            opened = opened_thought(self.tokenizer.decode(ids[-_PROMPT_END:]))
+            opened = thought_opening(self.tokenizer.decode(ids[-_PROMPT_END:]))
             merged, mask, logprobs = await self.ct_merge_assistant_token(
                 ids, sampled.token_ids, mask, logprobs, sampled.log_probs
             )

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
-from coevo_gym.core.arithmetic import inherited
+from coevo_gym.core.arithmetic import arithmetic_environment
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.trainers.adapters.trainer import import_trainer
@@ -144,7 +144,7 @@ def ray_environment(sharding: Sharding) -> dict[str, Any]:
 
     If this process has portable arithmetic, so do the workers.
     """
-    return {"env_vars": {**_environment_variables(sharding), **inherited()}}
+    return {"env_vars": {**_environment_variables(sharding), **arithmetic_environment()}}
 
 
 def prepare_verl(sharding: Sharding) -> None:

@@ -105,7 +105,7 @@ class Scene:
                 for (parameter, type_), item in zip(parameters, objects, strict=False)
             }
             spoken = self.grammar.actions[name]
-            text = self.grammar.derive(spoken.template, self.setting(facts, mapping))
+            text = self.grammar.derive(spoken.template, self.derivation_context(facts, mapping))
             names = {ph.name: self.infos[var.name].name for ph, var in mapping.items()}
             changes = [self.rules.atoms[e.variable][e.value] for e in operator.effects]
             result = self._actions[index] = GameAction(
@@ -117,7 +117,9 @@ class Scene:
             )
         return result
 
-    def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> DerivationContext:
+    def derivation_context(
+        self, facts: Any, mapping: dict[Placeholder, Variable]
+    ) -> DerivationContext:
         """Return the context that the grammar needs to describe the given objects."""
         infos = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
         return DerivationContext(facts, self.infos, infos, mapping)
@@ -200,9 +202,9 @@ class Game:
         self.scene = scene
         self._state = scene.start.copy()
         self._facts = _Facts(scene)
-        intro = scene.grammar.derive("#intro#", scene.setting(self._facts, {}))
+        intro = scene.grammar.derive("#intro#", scene.derivation_context(self._facts, {}))
         self.observation = intro.replace(UNKNOWN, goal)
-        self._look()
+        self._update_status()
 
     def step(self, command: str) -> str:
         """Run a command and return its action's name, or "" if the command is not admissible."""
@@ -215,9 +217,9 @@ class Game:
         for change in action.changes:
             self._facts.remove_fact(change.negate())
             self._facts.add_fact(change)
-        setting = self.scene.setting(self._facts, action.mapping)
+        setting = self.scene.derivation_context(self._facts, action.mapping)
         self.observation = self.scene.grammar.derive(action.feedback, setting)
-        self._look()
+        self._update_status()
         return action.name
 
     def facts(self, predicates: Container[str] | None = None) -> frozenset[Fact]:
@@ -228,13 +230,13 @@ class Game:
             if predicates is None or proposition.name in predicates
         )
 
-    def _look(self) -> None:
+    def _update_status(self) -> None:
         """Update the admissible commands and the win flag."""
         # If two operators have the same command, the first operator is used.
         possible = sorted(self._state.possible, reverse=True)
         self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
         self.admissible = tuple(sorted(self._operators))
-        self.won = self._state.solved()
+        self.won = self._state.is_solved()
 
 
 @lru_cache(maxsize=16)

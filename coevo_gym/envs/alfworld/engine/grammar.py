@@ -46,7 +46,7 @@ class Grammar:
 
     def derive(self, start: str, setting: DerivationContext) -> str:
         """Expand a grammar's start symbol into text in the given context."""
-        waiting = [(symbol, setting) for symbol in reversed(_symbols(start))]
+        waiting = [(symbol, setting) for symbol in reversed(_parse_symbols(start))]
         words: list[str] = []
         while waiting:
             symbol, where = waiting.pop()
@@ -55,7 +55,7 @@ class Grammar:
             elif isinstance(symbol, textgen.NonterminalSymbol):
                 waiting += [(part, where) for part in reversed(self._replacement(symbol, where))]
             else:
-                waiting += reversed(list(_derived(symbol, where)))
+                waiting += reversed(list(_expand_symbol(symbol, where)))
         return "".join(words)
 
     def _replacement(self, symbol: Any, setting: DerivationContext) -> Any:
@@ -66,20 +66,22 @@ class Grammar:
         return next(
             rule.rhs
             for rule in rules
-            if not rule.condition or any(_answers(rule.condition, setting))
+            if not rule.condition or any(_find_assignments(rule.condition, setting))
         )
 
 
-def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, DerivationContext]]:
+def _expand_symbol(
+    symbol: Any, setting: DerivationContext
+) -> Iterator[tuple[Any, DerivationContext]]:
     """Expand a grammar symbol: an expression, a query or a list."""
     if isinstance(symbol, textgen.EvalSymbol):
         # Expressions come from the grammar, which never contains text from a task.
-        value = eval(_compiled(symbol.expression), {}, setting.variables)  # noqa: S307
+        value = eval(_compile(symbol.expression), {}, setting.variables)  # noqa: S307
         yield textgen.TerminalSymbol(value), setting
     elif isinstance(symbol, textgen.ListSymbol):
-        yield from _enumerated(list(_derived(symbol.symbol, setting)), setting)
+        yield from _separate_items(list(_expand_symbol(symbol.symbol, setting)), setting)
     elif symbol.given:
-        for assignment in _answers(symbol.given, setting):
+        for assignment in _find_assignments(symbol.given, setting):
             infos = {ph.name: setting.infos[var.name] for ph, var in assignment.items()}
             yield (
                 symbol.expression,
@@ -92,7 +94,7 @@ def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, Der
         yield symbol.expression, setting
 
 
-def _enumerated(
+def _separate_items(
     items: list[tuple[Any, DerivationContext]], setting: DerivationContext
 ) -> Iterator[tuple[Any, DerivationContext]]:
     """Yield the items of a list, with the grammar's separators between them."""
@@ -106,24 +108,24 @@ def _enumerated(
         yield item
 
 
-def _answers(query: str, setting: DerivationContext) -> Iterator[Any]:
+def _find_assignments(query: str, setting: DerivationContext) -> Iterator[Any]:
     """Return the variable assignments that make a query true."""
-    assignments: Iterator[Any] = setting.state.all_assignments(_rule(query), setting.mapping)
+    assignments: Iterator[Any] = setting.state.all_assignments(_parse_query(query), setting.mapping)
     return assignments
 
 
 @lru_cache(maxsize=256)
-def _rule(query: str) -> Any:
+def _parse_query(query: str) -> Any:
     return Rule.parse_conjunctive_query(query)
 
 
 @lru_cache(maxsize=1024)
-def _symbols(text: str) -> tuple[Any, ...]:
+def _parse_symbols(text: str) -> tuple[Any, ...]:
     return tuple(textgen._parse_and_convert(text, rule_name="symbols"))
 
 
 @lru_cache(maxsize=256)
-def _compiled(expression: str) -> Any:
+def _compile(expression: str) -> Any:
     return compile(expression.strip(), "<grammar>", "eval")
 
 

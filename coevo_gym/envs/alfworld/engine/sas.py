@@ -53,18 +53,18 @@ class Rules:
 
     def __init__(self, text: str) -> None:
         lines = _Lines(text)
-        version = lines.block("version", lines.next)
+        version = lines.read_block("version", lines.next_line)
         if version != "3":
             raise ValueError(f"Unknown translator format: version must be 3, got {version}")
-        lines.block("metric", lines.next)
-        variables = lines.blocks("variable", lines.variable)
-        lines.blocks("mutex_group", lines.pairs)
+        lines.read_block("metric", lines.next_line)
+        variables = lines.read_blocks("variable", lines.read_variable)
+        lines.read_blocks("mutex_group", lines.read_pairs)
         self.atoms = [atoms for _, atoms in variables]
-        self.start = lines.block("state", lambda: [int(lines.next()) for _ in variables])
-        self.goal = lines.block("goal", lines.pairs)
-        self.operators = lines.blocks("operator", lines.operator)
+        self.start = lines.read_block("state", lambda: [int(lines.next_line()) for _ in variables])
+        self.goal = lines.read_block("goal", lines.read_pairs)
+        self.operators = lines.read_blocks("operator", lines.read_operator)
         layers: dict[int, list[SasEffect]] = defaultdict(list)
-        for axiom in lines.blocks("rule", lines.axiom):
+        for axiom in lines.read_blocks("rule", lines.read_axiom):
             layers[variables[axiom.variable][0]].append(axiom)
         self.axioms = [layers[layer] for layer in sorted(layers)]
         self.needing: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -88,7 +88,7 @@ class State:
             for index in rules.needing.get(fact, ()):
                 self._missing[index] -= 1
         self.possible = {index for index, missing in enumerate(self._missing) if not missing}
-        self._derive()
+        self._apply_axioms()
 
     def copy(self) -> State:
         """Return an independent copy of the state."""
@@ -100,13 +100,13 @@ class State:
     def apply(self, index: int) -> None:
         """Apply the operator with the given index. Its conditions must hold."""
         effects = self.rules.operators[index].effects
-        for effect in [e for e in effects if _hold(e.conditions, self.values)]:
+        for effect in [e for e in effects if _all_hold(e.conditions, self.values)]:
             self._set(effect.variable, effect.value)
-        self._derive()
+        self._apply_axioms()
 
-    def solved(self) -> bool:
+    def is_solved(self) -> bool:
         """Return True if the goal is met."""
-        return _hold(self.rules.goal, self.values)
+        return _all_hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
         """Return the atom, or negated atom, for the current value of each variable."""
@@ -126,13 +126,13 @@ class State:
             if not missing[index]:
                 self.possible.add(index)
 
-    def _derive(self) -> None:
+    def _apply_axioms(self) -> None:
         for layer in self.rules.axioms:
             known = list(self.values)
             for axiom in layer:
                 known[axiom.variable] = self.rules.start[axiom.variable]
             waiting: Sequence[SasEffect] = layer
-            while axioms := [axiom for axiom in waiting if _hold(axiom.conditions, known)]:
+            while axioms := [axiom for axiom in waiting if _all_hold(axiom.conditions, known)]:
                 waiting = [axiom for axiom in waiting if axiom not in axioms]
                 for axiom in axioms:
                     known[axiom.variable] = axiom.value
@@ -140,7 +140,7 @@ class State:
                 self._set(axiom.variable, known[axiom.variable])
 
 
-def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
+def _all_hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
     return all(values[variable] == value for variable, value in pairs)
 
 
@@ -156,64 +156,64 @@ class _Lines:
         self._pairs: dict[str, tuple[int, int]] = {}
         self._effects: dict[str, tuple[tuple[int, int] | None, SasEffect]] = {}
 
-    def next(self) -> str:
+    def next_line(self) -> str:
         return next(self._lines, "")
 
-    def block(self, name: str, read: Callable[[], _T]) -> _T:
+    def read_block(self, name: str, read: Callable[[], _T]) -> _T:
         """Read the content between ``begin_name`` and ``end_name``."""
         self._expect(f"begin_{name}")
         value = read()
         self._expect(f"end_{name}")
         return value
 
-    def blocks(self, name: str, read: Callable[[], _T]) -> list[_T]:
+    def read_blocks(self, name: str, read: Callable[[], _T]) -> list[_T]:
         """Read a number n from the translator's output, followed by n blocks of lines."""
-        return [self.block(name, read) for _ in range(int(self.next()))]
+        return [self.read_block(name, read) for _ in range(int(self.next_line()))]
 
-    def pairs(self) -> Pairs:
+    def read_pairs(self) -> Pairs:
         """Read a count, then that many lines, each with a variable and a value."""
-        return tuple([self._pair(self.next()) for _ in range(int(self.next()))])
+        return tuple([self._parse_pair(self.next_line()) for _ in range(int(self.next_line()))])
 
-    def variable(self) -> tuple[int, list[str]]:
+    def read_variable(self) -> tuple[int, list[str]]:
         """Read a variable and return its axiom layer and the meanings of its values."""
-        self.next()  # its name, which is unused
-        layer = int(self.next())  # -1 if the variable is not derived
-        return layer, [self.next() for _ in range(int(self.next()))]
+        self.next_line()  # its name, which is unused
+        layer = int(self.next_line())  # -1 if the variable is not derived
+        return layer, [self.next_line() for _ in range(int(self.next_line()))]
 
-    def operator(self) -> Operator:
-        name, conditions, effects = self.next(), list(self.pairs()), []
-        for _ in range(int(self.next())):
-            needed, effect = self._effect(self.next())
+    def read_operator(self) -> Operator:
+        name, conditions, effects = self.next_line(), list(self.read_pairs()), []
+        for _ in range(int(self.next_line())):
+            needed, effect = self._parse_effect(self.next_line())
             if needed is not None:
                 conditions.append(needed)
             effects.append(effect)
-        self.next()  # its cost
+        self.next_line()  # its cost
         return Operator(name, tuple(dict.fromkeys(conditions)), tuple(effects))
 
-    def axiom(self) -> SasEffect:
-        conditions = self.pairs()
-        variable, _, after = map(int, self.next().split())
+    def read_axiom(self) -> SasEffect:
+        conditions = self.read_pairs()
+        variable, _, after = map(int, self.next_line().split())
         return SasEffect(conditions, variable, after)
 
-    def _pair(self, line: str) -> tuple[int, int]:
+    def _parse_pair(self, line: str) -> tuple[int, int]:
         pair = self._pairs.get(line)
         if pair is None:
             variable, value = map(int, line.split())
             pair = self._pairs[line] = variable, value
         return pair
 
-    def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
+    def _parse_effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
         """Parse an effect from a line. Also return the (variable, value) it needs, or None."""
         effect = self._effects.get(line)
         if effect is None:
             _, *numbers = map(int, line.split())
             *rest, variable, before, after = numbers
-            needed = None if before < 0 else self._pair(f"{variable} {before}")
+            needed = None if before < 0 else self._parse_pair(f"{variable} {before}")
             conditions = tuple(zip(rest[::2], rest[1::2], strict=True))
             effect = self._effects[line] = needed, SasEffect(conditions, variable, after)
         return effect
 
     def _expect(self, wanted: str) -> None:
-        actual = self.next()
+        actual = self.next_line()
         if actual != wanted:
             raise ValueError(f"Unknown translator format: expected {wanted!r}, got {actual!r}")

@@ -40,7 +40,7 @@ class Translation(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def fast_downward() -> ModuleType:
+def import_fast_downward() -> ModuleType:
     """Import and return the ``fast_downward`` package.
 
     Raises:
@@ -66,7 +66,7 @@ def translate(domain: str, problem: str) -> Translation:
     key = hashlib.sha256(json.dumps([_CACHE_VERSION, domain, problem]).encode()).hexdigest()
     file = benchmark_home("alfworld") / "translations" / key[:2] / f"{key}.json.z"
     with suppress(OSError, ValueError, zlib.error, KeyError):
-        return _read(zlib.decompress(file.read_bytes()))
+        return _decode(zlib.decompress(file.read_bytes()))
     fresh = _translate(domain, problem)
     with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def translate(domain: str, problem: str) -> Translation:
 
 
 def _translate(domain: str, problem: str) -> Translation:
-    interface = fast_downward()
+    interface = import_fast_downward()
     with _lock:
         arguments = sys.argv  # the translator overwrites it
         try:
@@ -104,7 +104,7 @@ def _translate(domain: str, problem: str) -> Translation:
     )
 
 
-def _read(text: bytes) -> Translation:
+def _decode(text: bytes) -> Translation:
     sas, parameters, types, objects, facts = json.loads(text)
     return Translation(
         sas,

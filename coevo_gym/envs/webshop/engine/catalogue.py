@@ -99,14 +99,14 @@ class Catalogue:
     @cached_property
     def index(self) -> SearchIndex:
         """The search index, built on first use."""
-        return SearchIndex((product.asin, product.search_text) for product in self.products)
+        return SearchIndex((product.asin, product.indexed_text) for product in self.products)
 
     def search(self, query: str) -> tuple[Product, ...]:
         """Return up to 50 matching products, best match first."""
-        return self._search(query) if len(query) > _MAX_CACHED_QUERY else self._recall(query)
+        return self._search(query) if len(query) > _MAX_CACHED_QUERY else self._cached_search(query)
 
     @cached_property
-    def _recall(self) -> Callable[[str], tuple[Product, ...]]:
+    def _cached_search(self) -> Callable[[str], tuple[Product, ...]]:
         return lru_cache(maxsize=_CACHED_SEARCHES)(self._search)
 
     def _search(self, query: str) -> tuple[Product, ...]:

@@ -58,7 +58,7 @@ def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     The position of a goal is its number in the original (order seed 233). Price caps are the same
     as in the original after ``random.seed(catalogue.seed)``.
     """
-    rng = _after_prices(catalogue)
+    rng = _rng_after_prices(catalogue)
     goals = [
         goal
         for product in catalogue
@@ -77,7 +77,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
     Wishes without attributes are skipped, as in the original.
     """
-    rng = _after_prices(catalogue)
+    rng = _rng_after_prices(catalogue)
     goals = []
     for product in catalogue:
         for wish in product.human_wishes:
@@ -97,7 +97,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     return tuple(goals)
 
 
-def _after_prices(catalogue: Catalogue) -> random.Random:
+def _rng_after_prices(catalogue: Catalogue) -> random.Random:
     """Draw all prices, and return the random number generator for the price caps."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)

@@ -30,13 +30,15 @@ def render_html(session: Session) -> str:
         query=session.query,
         number=session.number,
         found=len(session.results),
-        listed=pages.page_of(session.results, session.number) if page is Page.RESULTS else (),
+        listed=pages.products_on_page(session.results, session.number)
+        if page is Page.RESULTS
+        else (),
         buttons=[t for t, target in session.targets().items() if target.kind == "button"],
         product=product,
         options=product.options if product and behind else (),
         chosen=dict(session.options),
         clicks=session.clicks(),
-        parts=_parts(session),
+        parts=_score_parts(session),
         reward=session.score.reward if session.score else None,
     )
     return html.encode("utf-8", "replace").decode()
@@ -54,7 +56,7 @@ def _template() -> Template:
     return environment.get_template("shop.html")
 
 
-def _parts(session: Session) -> list[tuple[str, str]]:
+def _score_parts(session: Session) -> list[tuple[str, str]]:
     """Return the labelled parts of the score, or [] before a purchase."""
     score = session.score
     if score is None:

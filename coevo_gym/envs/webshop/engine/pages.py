@@ -60,32 +60,34 @@ def _join(texts: Iterable[str]) -> str:
     return _SEPARATOR.join(text.strip() for text in parts)
 
 
-def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
+def products_on_page(products: Sequence[Product], number: int) -> Sequence[Product]:
     """Return the products on a results page. Pages beyond the last have no products."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 
-def search_text(instruction: str) -> str:
+def search_page_text(instruction: str) -> str:
     """Return the text of the search page."""
     return _join(["WebShop", "Instruction:", instruction, SEARCH])
 
 
-def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
+def results_page_text(instruction: str, products: Sequence[Product], number: int) -> str:
     """Return the text of one page of search results. Page numbers start at 1."""
     count = f"Page {number} (Total results: {len(products)})"
-    entries = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
+    entries = [
+        text for p in products_on_page(products, number) for text in (p.asin, p.title, p.price_tag)
+    ]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
     return _join(["Instruction:", instruction, BACK_TO_SEARCH, count, *buttons, *entries])
 
 
-def item_text(instruction: str, product: Product) -> str:
+def item_page_text(instruction: str, product: Product) -> str:
     """Return the text of a product page. It does not show the selected options."""
     options = [text for name, values in product.options for text in (name, *values)]
     about = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *_ITEM_BUTTONS]
-    return _join([*_behind_item(instruction), *options, *about])
+    return _join([*_subpage_header(instruction), *options, *about])
 
 
-def sub_text(instruction: str, product: Product, page: Page) -> str:
+def subpage_text(instruction: str, product: Product, page: Page) -> str:
     """Return the text of a product's subpage."""
     if page is Page.DESCRIPTION:
         texts = [product.description]
@@ -96,10 +98,10 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
     else:
         texts = [f" {attribute}" for attribute in product.attributes]
         texts += [product.category, product.query, product.product_category]
-    return _join([*_behind_item(instruction), *texts])
+    return _join([*_subpage_header(instruction), *texts])
 
 
-def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
+def receipt_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
     """Return the text of the receipt. As in the original WebShop, blank fields contain "None".
 
     The receipt of an open task shows no score: ``reward`` is None.
@@ -128,14 +130,14 @@ def _options_json(options: Mapping[str, str]) -> str:
     return text
 
 
-def _behind_item(instruction: str) -> list[str]:
+def _subpage_header(instruction: str) -> list[str]:
     return ["Instruction:", instruction, BACK_TO_SEARCH, PREVIOUS]
 
 
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
     """Return the clickable items on a results page, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
-    page = page_of(products, number)
+    page = products_on_page(products, number)
     targets = {product.asin.lower(): Target("product", product.asin) for product in page}
     return buttons(BACK_TO_SEARCH, *names) | targets
 

@@ -7,17 +7,17 @@ becomes ``log``. Every step works on ASCII letters; other characters count as co
 from __future__ import annotations
 
 
-def _rules(table: str) -> tuple[tuple[str, str], ...]:
+def _parse_rules(table: str) -> tuple[tuple[str, str], ...]:
     """Parse a table of word endings and their (possibly empty) replacements."""
     return tuple((old, new) for old, _, new in (pair.partition(" ") for pair in table.split(", ")))
 
 
-_STEP_2 = _rules(
+_STEP_2 = _parse_rules(
     "ational ate, tional tion, enci ence, anci ance, izer ize, bli ble, alli al, entli ent, eli "
     "e, ousli ous, ization ize, ation ate, ator ate, alism al, iveness ive, fulness ful, ousness "
     "ous, aliti al, iviti ive, biliti ble, logi log"
 )
-_STEP_3 = _rules("icate ic, ative, alize al, iciti ic, ical ic, ful, ness")
+_STEP_3 = _parse_rules("icate ic, ative, alize al, iciti ic, ical ic, ful, ness")
 # "ement" comes before "ment" and "ent": the first matching suffix is used.
 _STEP_4 = (
     *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent"),
@@ -34,10 +34,10 @@ def stem(word: str) -> str:
     """
     if len(word) <= 2:
         return word
-    word = _final_y(_past_and_gerund(_plural(word)))
-    word = _replace(word, _STEP_2)
-    word = _replace(word, _STEP_3)
-    return _tidy(_drop_suffix(word))
+    word = _replace_final_y(_drop_past_and_gerund(_drop_plural(word)))
+    word = _replace_suffix(word, _STEP_2)
+    word = _replace_suffix(word, _STEP_3)
+    return _drop_final_e_and_l(_drop_suffix(word))
 
 
 def _shape(word: str) -> str:
@@ -54,16 +54,16 @@ def _measure(word: str) -> int:
     return _shape(word).count("vc")
 
 
-def _ends_double(word: str) -> bool:
+def _ends_in_double_consonant(word: str) -> bool:
     return len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c"
 
 
-def _ends_short(word: str) -> bool:
+def _ends_in_cvc(word: str) -> bool:
     """Return True if a word ends in consonant-vowel-consonant, but not in the letter w, x or y."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 
-def _plural(word: str) -> str:
+def _drop_plural(word: str) -> str:
     if word.endswith(("sses", "ies")):
         return word[:-2]
     if word.endswith("s") and not word.endswith("ss"):
@@ -71,7 +71,7 @@ def _plural(word: str) -> str:
     return word
 
 
-def _past_and_gerund(word: str) -> str:
+def _drop_past_and_gerund(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
     suffix = "ed" if word.endswith("ed") else "ing" if word.endswith("ing") else ""
@@ -80,20 +80,20 @@ def _past_and_gerund(word: str) -> str:
         return word
     if base.endswith(("at", "bl", "iz")):
         return base + "e"
-    if _ends_double(base):
+    if _ends_in_double_consonant(base):
         return base if base[-1] in "lsz" else base[:-1]
-    if _measure(base) == 1 and _ends_short(base):
+    if _measure(base) == 1 and _ends_in_cvc(base):
         return base + "e"
     return base
 
 
-def _final_y(word: str) -> str:
+def _replace_final_y(word: str) -> str:
     if word.endswith("y") and "v" in _shape(word[:-1]):
         return word[:-1] + "i"
     return word
 
 
-def _replace(word: str, rules: tuple[tuple[str, str], ...]) -> str:
+def _replace_suffix(word: str, rules: tuple[tuple[str, str], ...]) -> str:
     for suffix, new in rules:
         if word.endswith(suffix):
             base = word[: -len(suffix)]
@@ -112,11 +112,11 @@ def _drop_suffix(word: str) -> str:
     return word
 
 
-def _tidy(word: str) -> str:
+def _drop_final_e_and_l(word: str) -> str:
     if word.endswith("e"):
         base = word[:-1]
         measure = _measure(base)
-        if measure > 1 or (measure == 1 and not _ends_short(base)):
+        if measure > 1 or (measure == 1 and not _ends_in_cvc(base)):
             word = base
     if word.endswith("ll") and _measure(word) > 1:
         word = word[:-1]

@@ -111,7 +111,7 @@ class Product:
         return " to ".join(f"${price}" for price in self.prices)
 
     @property
-    def search_text(self) -> str:
+    def indexed_text(self) -> str:
         """Return the text that the search index stores for the product."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options)
         bullet = self.bullets[0] if self.bullets else ""
@@ -153,7 +153,7 @@ def read_product(
     )
 
 
-def _fail(item: Mapping[str, Any], key: str, problem: str) -> DataError:
+def _data_error(item: Mapping[str, Any], key: str, problem: str) -> DataError:
     name = f"product {item.get('asin', '?')}"
     return DataError(f"{name}: {key!r} {problem}. Compare it with a fresh copy of the data.")
 
@@ -163,7 +163,7 @@ def _text(item: Mapping[str, Any], key: str, *, optional: bool = False) -> str:
     if value is None and optional:
         return ""
     if not isinstance(value, str):
-        raise _fail(item, key, f"must be text, got {value!r:.60}")
+        raise _data_error(item, key, f"must be text, got {value!r:.60}")
     return value
 
 
@@ -172,9 +172,9 @@ def _texts(
 ) -> tuple[str, ...]:
     values = holder.get(key, default)
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise _fail(item, key, f"must be a list of texts, got {values!r:.60}")
+        raise _data_error(item, key, f"must be a list of texts, got {values!r:.60}")
     if not all(isinstance(value, str) for value in values):
-        raise _fail(item, key, f"must contain only texts, got {values!r:.60}")
+        raise _data_error(item, key, f"must contain only texts, got {values!r:.60}")
     return tuple(values)
 
 
@@ -190,21 +190,23 @@ def _prices(item: Mapping[str, Any]) -> tuple[float, ...]:
     if not pricing:
         return (NO_PRICE,)
     if not isinstance(pricing, str):
-        raise _fail(item, "pricing", f"must be text, got {pricing!r:.60}")
+        raise _data_error(item, "pricing", f"must be text, got {pricing!r:.60}")
     amounts = [re.sub(r"[^\d.]", "", part) for part in pricing.split("$")[1:]]
     try:
         prices = tuple(float(Decimal(amount)) for amount in amounts)
     except InvalidOperation:
         prices = ()
     if not prices:
-        raise _fail(item, "pricing", f"must look like '$9.99' or '$9.99$14.99', got {pricing!r}")
+        raise _data_error(
+            item, "pricing", f"must look like '$9.99' or '$9.99$14.99', got {pricing!r}"
+        )
     return prices[:2]
 
 
 def _options(item: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     raw = item.get("customization_options") or {}
     if not isinstance(raw, Mapping):
-        raise _fail(item, "customization_options", f"must be an object, got {raw!r:.60}")
+        raise _data_error(item, "customization_options", f"must be an object, got {raw!r:.60}")
     options: dict[str, tuple[str, ...]] = {}
     for name, choices in raw.items():
         if choices is None:
@@ -213,7 +215,7 @@ def _options(item: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]
             values = tuple(choice["value"].strip() for choice in choices)
         except (TypeError, KeyError, AttributeError):
             problem = f"must list objects with a text 'value' under {name!r}"
-            raise _fail(item, "customization_options", problem) from None
+            raise _data_error(item, "customization_options", problem) from None
         options[name.lower()] = tuple(value.replace("/", " | ").lower() for value in values)
     return tuple(options.items())
 
@@ -223,7 +225,9 @@ def _wish(item: Mapping[str, Any], attributes: Mapping[str, Any]) -> Wish | None
         return None
     wanted = _texts(item, attributes, "instruction_attributes", default=())
     if not wanted:
-        raise _fail(item, "instruction_attributes", "must not be empty if there is an instruction")
+        raise _data_error(
+            item, "instruction_attributes", "must not be empty if there is an instruction"
+        )
     return Wish(_text(attributes, "instruction"), wanted)
 
 

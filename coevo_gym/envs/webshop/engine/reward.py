@@ -56,7 +56,7 @@ def score(goal: ShoppingGoal, product: Product, options: Mapping[str, str], pric
     original does the same, so some of its goals can never be met.
     """
     query_match = product.query == goal.product.query
-    category_match = _category_match(product.product_category, goal.product.product_category)
+    category_match = _categories_match(product.product_category, goal.product.product_category)
     title_score = _title_score(product.nouns, goal.product.nouns)
     r_type = _type_score(query_match or category_match, title_score)
     attributes = _count_attributes(product, goal.attributes)
@@ -78,13 +78,13 @@ def normalise_colour(value: str) -> str:
     return next((colour for colour in _COLOURS if colour in value), value)
 
 
-def similar(first: str, second: str) -> bool:
+def are_similar(first: str, second: str) -> bool:
     """Return True if two phrases consist of nearly the same words."""
-    ratio = fuzz.token_set_ratio(_plain(first), _plain(second))
+    ratio = fuzz.token_set_ratio(_normalise(first), _normalise(second))
     return round(ratio) > _SIMILAR
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Reduce a string to lower-case letters and digits. Accented Latin letters are removed."""
     return default_process(text.translate(_LATIN_1))
 
@@ -93,7 +93,7 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else float("nan")
 
 
-def _category_match(first: str, second: str) -> bool:
+def _categories_match(first: str, second: str) -> bool:
     paths = [{part.strip() for part in path.split("›")} for path in (first, second)]
     return len(paths[0] & paths[1]) >= 2
 
@@ -115,7 +115,7 @@ def _type_score(same_kind: bool, title_score: float) -> float:
 def _count_attributes(product: Product, wanted: Iterable[str]) -> int:
     texts = [product.title.lower(), " ".join(product.bullets).lower(), product.description.lower()]
     return sum(
-        any(similar(own, attribute) for own in product.attributes)
+        any(are_similar(own, attribute) for own in product.attributes)
         or any(attribute in text for text in texts)
         for attribute in wanted
     )
@@ -124,7 +124,7 @@ def _count_attributes(product: Product, wanted: Iterable[str]) -> int:
 def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]]) -> int:
     colours = [normalise_colour(value) for value in chosen]
     return sum(
-        any(similar(colour, target) for colour in colours)
+        any(are_similar(colour, target) for colour in colours)
         for target in (_option_target(name, value) for name, value in wanted)
     )
 

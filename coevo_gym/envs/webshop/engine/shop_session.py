@@ -117,7 +117,7 @@ class Session:
     def reset(self, instruction: str) -> str:
         """Restart the session with an instruction, and return the text of the first page."""
         self.instruction, self._begun = instruction, True
-        self._to_search()
+        self._open_search()
         return self.observation()
 
     def step(self, action: str) -> StepResult:
@@ -126,9 +126,9 @@ class Session:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
         if argument is None:
-            return self._refuse_form(action)
+            return self._refuse_malformed(action)
         if verb == "search":
-            self._to_results(argument, 1)
+            self._open_results(argument, 1)
             return self._result()
         if verb != "click":
             reason = f"Unknown action {verb[:_QUOTED]!r}: use search[words] or click[thing]."
@@ -143,17 +143,17 @@ class Session:
     def observation(self) -> str:
         """Return the text of the current page. Return "" for a purchase that is not judged yet."""
         if self.page is Page.SEARCH:
-            return pages.search_text(self.instruction)
+            return pages.search_page_text(self.instruction)
         if self.page is Page.RESULTS:
-            return pages.results_text(self.instruction, self.results, self.number)
-        product = self._product()
+            return pages.results_page_text(self.instruction, self.results, self.number)
+        product = self._require_product()
         if self.page is Page.ITEM:
-            return pages.item_text(self.instruction, product)
+            return pages.item_page_text(self.instruction, product)
         if self.page is not Page.DONE:
-            return pages.sub_text(self.instruction, product, self.page)
+            return pages.subpage_text(self.instruction, product, self.page)
         if self.score is None:
             return ""
-        return pages.done_text(product.asin, self._chosen, self.score.reward)
+        return pages.receipt_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
         """Return a page's clickable items, keyed by click text, in the original WebShop's order.
@@ -165,7 +165,7 @@ class Session:
         if self.page is Page.RESULTS:
             return pages.results_targets(self.results, self.number)
         if self.page is Page.ITEM:
-            return pages.item_targets(self._product())
+            return pages.item_targets(self._require_product())
         return {} if self.page is Page.DONE else pages.buttons(pages.BACK_TO_SEARCH, pages.PREVIOUS)
 
     def clicks(self) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ class Session:
         actions = {text: f"click[{text}]" for text in self.targets() if text != "search"}
         return tuple(a for text, a in actions.items() if parse_action(a).argument == text)
 
-    def _product(self) -> Product:
+    def _require_product(self) -> Product:
         if self.product is None:
             raise RuntimeError(f"No product is open on page {self.page}. Restart with reset().")
         return self.product
@@ -186,28 +186,28 @@ class Session:
         """Perform a click. As in the original, an option named like a button acts as the button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
-            "back to search": self._to_search,
+            "back to search": self._open_search,
         }
         if text in handlers:
             handlers[text]()
         elif self.page is Page.RESULTS and text in ("next >", "< prev"):
-            self._to_results(self.query or "", self.number + (1 if text == "next >" else -1))
+            self._open_results(self.query or "", self.number + (1 if text == "next >" else -1))
         elif text == "< prev" and self.page is Page.ITEM:
-            self._to_results(self.query or "", self.number)
+            self._open_results(self.query or "", self.number)
         elif text in pages.SUB_PAGES:
             self.page = Page(text)
         else:
-            self._to_item(text, target)
+            self._open_item(text, target)
 
-    def _to_search(self) -> None:
+    def _open_search(self) -> None:
         self.page, self.query, self.number = Page.SEARCH, None, 1
         self.product, self.score, self._chosen = None, None, {}
 
-    def _to_results(self, query: str, number: int) -> None:
-        self._to_search()
+    def _open_results(self, query: str, number: int) -> None:
+        self._open_search()
         self.page, self.query, self.number = Page.RESULTS, query, number
 
-    def _to_item(self, text: str, target: Target) -> None:
+    def _open_item(self, text: str, target: Target) -> None:
         self.page = Page.ITEM
         if target.kind == "product":
             self.product = self.catalogue[target.name]
@@ -215,7 +215,7 @@ class Session:
             self._chosen[target.name] = text
 
     def _buy(self) -> None:
-        self._product()  # raises if there is no current product
+        self._require_product()  # raises if there is no current product
         self.page = Page.DONE
 
     def _result(self) -> StepResult:
@@ -224,7 +224,7 @@ class Session:
     def _refuse(self, kind: ErrorKind, reason: str) -> StepResult:
         return StepResult(self.observation(), False, kind, reason, self.page is Page.DONE)
 
-    def _refuse_form(self, action: str) -> StepResult:
+    def _refuse_malformed(self, action: str) -> StepResult:
         if action.strip().lower() in ("search[]", "search"):
             return self._refuse("empty_search", "A search needs words: search[words].")
         quote = action[:_QUOTED]

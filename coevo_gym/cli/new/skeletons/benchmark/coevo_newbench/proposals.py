@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Task
-from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+from coevo_gym.envs.proposals import actions_of, draft_of, make_open_task, request_of
 
 from .tasks import side_of
 
@@ -13,7 +13,7 @@ NOTHING_ASKED = "Look into the boxes, and try out what can be done. Nothing is w
 
 def open_task(task: Task) -> Task:
     """Return the same room without a goal, for a model to explore."""
-    return opened(task, side_of(task), NOTHING_ASKED)
+    return make_open_task(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
