@@ -21,7 +21,7 @@ from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.workers.serving import Order, Refused, WorkerAnswer, blueprint
 from coevo_gym.envs.workers.worker import Worker
 
-_OWN = ("_worker", "_served_env", "_lives_in", "_made", "_past")
+_OWN = ("_worker", "_served_env", "_lives_in", "_blueprint", "_past")
 
 
 class RemoteEnv(TaskEnv):
