@@ -64,7 +64,7 @@ if "import" in sys.argv:
 if "compute" in sys.argv:
     torch.ones(8, 8) @ torch.ones(8, 8)
 use_arithmetic("portable")
-here = arithmetic_here()
+here = current_arithmetic()
 kept = {name: os.environ.get(name) for name in PORTABLE}
 warn_if_other("portable", here)
 print(json.dumps([here.kind, kept, said]))

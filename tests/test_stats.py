@@ -215,7 +215,7 @@ def test_kappa_of_a_single_label_is_not_defined() -> None:
         (lambda: paired([], []), "at least one value"),
         (lambda: paired([math.nan], [0.0]), "finite values, got nan"),
         (lambda: sign_test([math.inf]), "finite values, got inf"),
-        (lambda: sign_flip_test([]), "sign_flip needs at least one value"),
+        (lambda: sign_flip_test([]), "sign_flip_test needs at least one value"),
         (lambda: at_k([[1, 0]], 3), "at least k tries per task, got k=3"),
         (lambda: at_k([], 1), "got k=1, 0 tasks"),
         (lambda: at_k([[0.5]], 1), "outcomes of 0 or 1, got 0.5"),

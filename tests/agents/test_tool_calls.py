@@ -137,7 +137,7 @@ def reading(notation: str, answer: str) -> list[Any]:
     assert repr(read_hermes(write_hermes(items))) == repr(items)
     rows: list[Any] = []
     for item in items:
-        checked = TOOLS.check(item) if isinstance(item, Call) else item
+        checked = TOOLS.parse_arguments(item) if isinstance(item, Call) else item
         if isinstance(checked, Malformed):
             assert checked.reason
             rows.append(checked.kind)
@@ -183,7 +183,7 @@ TEXTS = st.one_of(
 def test_any_text_has_a_reading(notation: str, text: str) -> None:
     for item in read_calls(notation, text, TOOLS.schemas):
         if isinstance(item, Call):
-            TOOLS.check(item)
+            TOOLS.parse_arguments(item)
         else:
             assert isinstance(item, Malformed)
             assert len(item.reason) < 500

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from coevo_gym.episodes.live import SELDOM, make_full_gc_rare
+from coevo_gym.episodes.live import SELDOM, rare_full_collections
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.evaluation import evaluate_job
@@ -44,7 +44,7 @@ class Watch(RunProgress):
 
 def test_the_young_are_collected_as_before_and_all_is_put_back() -> None:
     def fail() -> None:
-        with make_full_gc_rare():
+        with rare_full_collections():
             assert gc.get_threshold() == (*USUAL[:2], SELDOM)
             raise KeyError
 
@@ -55,7 +55,7 @@ def test_the_young_are_collected_as_before_and_all_is_put_back() -> None:
 
 def test_who_has_them_more_seldom_keeps_that() -> None:
     gc.set_threshold(0, 5, SELDOM + 1)
-    with make_full_gc_rare():
+    with rare_full_collections():
         assert gc.get_threshold() == (0, 5, SELDOM + 1)
 
 
