@@ -77,9 +77,7 @@ def test_who_comes_back_while_the_agent_works_is_asked_in_the_next_batch() -> No
 
     pool = EnvPool(lambda: BeginsLate(toy()), max_envs=3)
     with EpisodeStream[Any](pool, Slow()) as stream:
-        submit = (
-            stream._crew.submit
-        )  # two that wait for each other cannot begin one after the other
+        submit = stream._crew.submit  # two that wait for each other cannot begin in turn
         stream._crew.submit = lambda item, job, *, alone=False: submit(item, job)  # type: ignore[method-assign]
         for index in range(3):
             stream.begin(index, TrainingEpisode(TRAIN[index], seed=0))
