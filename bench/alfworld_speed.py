@@ -29,7 +29,7 @@ N_STOCK, N_GAMES, N_RESETS, N_STEPS = 4, 50, 200, 30
 PAGE = 4096
 
 
-def cpu(run: Callable[[], Any]) -> float:
+def cpu_seconds(run: Callable[[], Any]) -> float:
     """Return the CPU seconds that a function call takes."""
     started = time.process_time()
     run()
@@ -40,7 +40,7 @@ def problem_of(task: Task) -> tuple[str, str, str]:
     return scene_problem(cast(ALFWorldWorld, task.world))
 
 
-def stock_steps(tasks: Sequence[Task]) -> float:
+def stock_steps_per_s(tasks: Sequence[Task]) -> float:
     """Return the steps per CPU second of TextWorld's own env, created as in ALFWorld."""
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld import EnvInfos
@@ -62,7 +62,7 @@ def stock_steps(tasks: Sequence[Task]) -> float:
     return steps / spent
 
 
-def own_steps(tasks: Sequence[Task]) -> float:
+def own_steps_per_s(tasks: Sequence[Task]) -> float:
     """Return the steps per CPU second of an env from ``gym.make``, with goal conditions checked."""
     env = cast(ALFWorldEnv, gym.make("CoEvolve-ALFWorld-v0", max_steps=10_000).unwrapped)
     rng, spent, steps = random.Random(0), 0.0, 0
@@ -80,7 +80,7 @@ def own_steps(tasks: Sequence[Task]) -> float:
     return steps / spent
 
 
-def lockstep_steps(tasks: Sequence[Task]) -> float:
+def lockstep_steps_per_s(tasks: Sequence[Task]) -> float:
     """Return the steps per CPU second of episodes that take turns, as in a trainer."""
     envs = [gym.make("CoEvolve-ALFWorld-v0").unwrapped for _ in tasks]
     rng = random.Random(0)
@@ -93,11 +93,11 @@ def lockstep_steps(tasks: Sequence[Task]) -> float:
     return steps / (time.process_time() - started)
 
 
-def resident() -> float:
+def resident_megabytes() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 1e6
 
 
-def libraries() -> int:
+def count_planner_libraries() -> int:
     lines = Path("/proc/self/maps").read_text().splitlines()
     return len({line.split()[-2] for line in lines if "libdownward" in line})
 
@@ -108,16 +108,19 @@ def main() -> None:
     for task in chosen:
         open_scene(*problem_of(task))  # fill the cache on disk
     open_scene.cache_clear()
-    first = [cpu(lambda t=t: open_scene(*problem_of(t))) for t in chosen[:10]]
-    warm = [cpu(lambda t=t: Game(open_scene(*problem_of(t)), t.instruction)) for t in chosen[:10]]
+    first = [cpu_seconds(lambda t=t: open_scene(*problem_of(t))) for t in chosen[:10]]
+    warm = [
+        cpu_seconds(lambda t=t: Game(open_scene(*problem_of(t)), t.instruction))
+        for t in chosen[:10]
+    ]
     env = gym.make("CoEvolve-ALFWorld-v0", disable_env_checker=True)
     env.reset(options={"task": chosen[0]})
-    before, mapped = resident(), libraries()
+    before, mapped = resident_megabytes(), count_planner_libraries()
     for number in range(N_RESETS):
         env.reset(options={"task": chosen[number % len(chosen)]})
-    grown, still = resident() - before, libraries()
-    own, stock = own_steps(chosen[:20]), stock_steps(chosen[:N_STOCK])
-    turns = lockstep_steps(chosen[:20])
+    grown, still = resident_megabytes() - before, count_planner_libraries()
+    own, stock = own_steps_per_s(chosen[:20]), stock_steps_per_s(chosen[:N_STOCK])
+    turns = lockstep_steps_per_s(chosen[:20])
     rows = [
         ("steps per CPU second, goal conditions on", f"{own:,.0f}", ">= 200"),
         ("same, 20 games taking turns", f"{turns:,.0f}", ">= 200"),

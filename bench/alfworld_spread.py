@@ -76,7 +76,7 @@ SCENES = 600
 TOLD = ("after_env_steps", "success_rate", "warmup_tasks_success", "pool_tasks_success")
 
 
-def table(settings: list[str], repeats: int, budget: str) -> str:
+def experiment_toml(settings: list[str], repeats: int, budget: str) -> str:
     """Return the experiment as TOML; the first repeats of all settings precede the second ones."""
     size = "tiny" if budget == "smoke" else budget  # an experiment has no budget named smoke
     lines = [
@@ -125,7 +125,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return cells
 
 
-def spreads(cells: list[dict[str, Any]]) -> str:
+def format_spreads(cells: list[dict[str, Any]]) -> str:
     """Return a table of the spread between repeats of the same seed."""
     by_setting: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
@@ -169,7 +169,7 @@ def main() -> None:
     if not arguments.print:
         os.makedirs(RUNS, exist_ok=True)
         file = RUNS / f"{name}.toml"
-        file.write_text(table(arguments.settings, arguments.repeats, arguments.budget))
+        file.write_text(experiment_toml(arguments.settings, arguments.repeats, arguments.budget))
         game.open_scene = lru_cache(SCENES)(game.Scene)  # type: ignore[assignment]
         sys.argv = ["coevo", "experiment", str(file), "--seeds", arguments.seeds, "--name", name]
         try:
@@ -180,11 +180,13 @@ def main() -> None:
     cells = read_results(RUNS / name)
     if arguments.out:
         arguments.out.write_text("".join(f"{canonical_json(cell)}\n" for cell in cells))
-    print(spreads(cells))
-    by_setting = forgetting.by_row(
-        cell._replace(row=cell.row.rpartition("_")[0]) for cell in forgetting.cells(RUNS / name)
+    print(format_spreads(cells))
+    by_setting = forgetting.group_by_row(
+        cell._replace(row=cell.row.rpartition("_")[0])
+        for cell in forgetting.read_cells(RUNS / name)
     )
-    print(f"\n{forgetting.overall(by_setting)}\n\n{forgetting.by_type(by_setting, 'goal')}")
+    print(f"\n{forgetting.format_overall(by_setting)}")
+    print(f"\n{forgetting.format_by_type(by_setting, 'goal')}")
 
 
 if __name__ == "__main__":

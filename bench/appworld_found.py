@@ -59,7 +59,7 @@ def find_tasks(path: Path, n: int, progress: RunProgress) -> Sequence[Task]:
     return read_tasks(path)
 
 
-def practised(
+def train_arms(
     folder: RunFolder, seed: int, demonstrations: Path, env_steps: int, progress: RunProgress
 ) -> None:
     """Train all arms in the scenarios that are not held out."""
@@ -87,7 +87,7 @@ def practised(
     train(folder, resolved, progress, lambda: False)  # type: ignore[arg-type]
 
 
-def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, float, float]]:
+def success_rates(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, float, float]]:
     """Yield each policy's name, and its success on found and on native held-out tasks."""
     config = read_manifest(folder)[1]
     assembly = Assembly(config)
@@ -133,8 +133,8 @@ def main() -> None:
         write_tasks(folder / "shown.jsonl", demonstrations)
         for seed in parse_seeds(arguments.seeds, range(1, 9)):
             run = RunFolder(folder / f"seed-{seed}")
-            practised(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
-            for name, rate, native in successes(run, aside):
+            train_arms(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
+            for name, rate, native in success_rates(run, aside):
                 rates.setdefault(name, []).append((rate, native))
     scenarios = len({task.scenario for task in aside})
     print(f"{len(demonstrations)} tasks to imitate, {len(aside)} in {scenarios} held-out scenarios")
@@ -145,10 +145,10 @@ def main() -> None:
         of_found, of_native = mean(rate for rate, _ in of), mean(native for _, native in of)
         print(f"| {name} | {of_found:.1%} | {each} | {of_native:.1%} |")
     for one, other in ((ARMS[0], WARMUP), (ARMS[1], WARMUP), (ARMS[1], ARMS[0])):
-        print(f"{one} minus {other}: {_compared(rates[one], rates[other])}")
+        print(f"{one} minus {other}: {_format_difference(rates[one], rates[other])}")
 
 
-def _compared(ours: Rates, others: Rates) -> str:
+def _format_difference(ours: Rates, others: Rates) -> str:
     """Return the difference in success on found tasks, in percentage points, paired by seed."""
     ours_found, others_found = [rate for rate, _ in ours], [rate for rate, _ in others]
     if len(ours) < 2:

@@ -47,14 +47,14 @@ print(json.dumps(found))
 """
 
 
-def seconds(run: Callable[[], Any]) -> float:
+def wall_seconds(run: Callable[[], Any]) -> float:
     """Return the wall time of a function call in seconds."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
 
 
-def bare_times(root: Path, base: str) -> dict[str, float]:
+def bare_step_times(root: Path, base: str) -> dict[str, float]:
     """Return the median time of each code snippet on the bare engine, in one process."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "data").symlink_to(root / "data")
@@ -71,12 +71,12 @@ def bare_times(root: Path, base: str) -> dict[str, float]:
     return {code: statistics.median(times[code]) for code in times}
 
 
-def step_time(world: WorldSession, code: str) -> float:
+def median_step_time(world: WorldSession, code: str) -> float:
     """Return the median time of a step that runs this code."""
-    return statistics.median(seconds(lambda: world.step(code)) for _ in range(ROUNDS))
+    return statistics.median(wall_seconds(lambda: world.step(code)) for _ in range(ROUNDS))
 
 
-def memory() -> float:
+def children_memory_mb() -> float:
     """Return the memory of all child processes in MB; shared pages are divided among them."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -89,10 +89,10 @@ def memory() -> float:
     while len(below) > size:
         size = len(below)
         below |= {child for child, parent in parents.items() if parent in below}
-    return sum(_share(pid) for pid in below - {os.getpid()})
+    return sum(_pss_mb(pid) for pid in below - {os.getpid()})
 
 
-def _share(pid: int) -> float:
+def _pss_mb(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -110,13 +110,13 @@ def main() -> None:
     task = coevo_gym.tasks("appworld")[0]
     place = cast(AppWorldWorld, task.world)
     root = root_of(place.data)
-    bare = bare_times(root, place.base)
+    bare = bare_step_times(root, place.base)
     worlds = [WorldSession(root) for _ in range(PAIRS)]
-    starts = [seconds(lambda w=world: w.begin(place.base)) for world in worlds]
-    memory_mb = memory()
+    starts = [wall_seconds(lambda w=world: w.begin(place.base)) for world in worlds]
+    memory_mb = children_memory_mb()
     world = worlds[0]
-    warm = statistics.median(seconds(lambda: world.begin(place.base)) for _ in range(ROUNDS))
-    nothing, calling = step_time(world, NOTHING), step_time(world, CALLING)
+    warm = statistics.median(wall_seconds(lambda: world.begin(place.base)) for _ in range(ROUNDS))
+    nothing, calling = median_step_time(world, NOTHING), median_step_time(world, CALLING)
     call, bare_call = (calling - nothing) / CALLS, (bare[CALLING] - bare[NOTHING]) / CALLS
     rows = [
         ("first pair of processes", f"{starts[0]:.2f} s", "<= 6 s"),
@@ -137,7 +137,7 @@ def main() -> None:
             world.begin(place.base)
             world.step(CALLING)
             world.close()
-            sizes.append(memory())
+            sizes.append(children_memory_mb())
         grown = sizes[-1] - sizes[0]
         rows.append((f"memory growth, {arguments.episodes} episodes", f"{grown:.0f} MB", ""))
         rows.append(("largest growth in between", f"{max(sizes) - sizes[0]:.0f} MB", ""))

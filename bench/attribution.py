@@ -53,14 +53,14 @@ class Plan(NamedTuple):
     planted: int
 
 
-def webshop(task: Task, env: TaskEnv) -> Plan:
+def plan_webshop(task: Task, env: TaskEnv) -> Plan:
     """Search twice, and open the product's description."""
     search, product, *rest = task.solution
     again, look = ("click[back to search]", search), ("click[description]", "click[< prev]")
     return Plan((search, *again, product, *look, *rest), 4)
 
 
-def bfcl(task: Task, env: TaskEnv) -> Plan:
+def plan_bfcl(task: Task, env: TaskEnv) -> Plan:
     """Create and remove a folder twice, or call a missing function twice if there are no files."""
     files = "api:GorillaFileSystem" in get_benchmark("bfcl").tags(task)
     detour = ("[mkdir('zz_new')]", "[rmdir('zz_new')]") if files else ("[no_such_function()]",)
@@ -68,7 +68,7 @@ def bfcl(task: Task, env: TaskEnv) -> Plan:
     return Plan((*detour, first, *detour, *rest), 2 * len(detour))
 
 
-def alfworld(task: Task, env: TaskEnv) -> Plan:
+def plan_alfworld(task: Task, env: TaskEnv) -> Plan:
     """Go to another place, take the reference's first step, go back, and take that step again."""
     first, *rest = task.solution
     places = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
@@ -83,16 +83,16 @@ DOCUMENTS = tuple(
 )
 
 
-def appworld(task: Task, env: TaskEnv) -> Plan:
+def plan_appworld(task: Task, env: TaskEnv) -> Plan:
     """Read API documents first."""
     return Plan((*DOCUMENTS, *task.solution), len(DOCUMENTS))
 
 
 PLANS: dict[str, Callable[[Task, TaskEnv], Plan]] = {
-    "webshop": webshop,
-    "bfcl": bfcl,
-    "alfworld": alfworld,
-    "appworld": appworld,
+    "webshop": plan_webshop,
+    "bfcl": plan_bfcl,
+    "alfworld": plan_alfworld,
+    "appworld": plan_appworld,
 }
 TASKS = {"webshop": 400, "bfcl": 200, "alfworld": 100, "appworld": 10}
 
@@ -111,7 +111,7 @@ class Labelled(NamedTuple):
     seconds: float
 
 
-def labelled(name: str, task: Task, done: Trajectory, *, hindsight: bool = False) -> Labelled:
+def label_episode(name: str, task: Task, done: Trajectory, *, hindsight: bool = False) -> Labelled:
     """Return the labels of a successful episode."""
     study = Attribution(get_benchmark(name), hindsight=hindsight)
     started = time.perf_counter()
@@ -133,7 +133,7 @@ class Row:
         self.seconds = 0.0
         self.wrong: list[str] = []
 
-    def add(self, name: str, env: TaskEnv, task: Task) -> None:
+    def measure_task(self, name: str, env: TaskEnv, task: Task) -> None:
         """Label the reference of a task, first unchanged and then with added steps."""
         env.reset(seed=0, options={"task": task})
         plan = PLANS[name](task, env)
@@ -141,11 +141,11 @@ class Row:
         if not done.success:
             self.unfit += 1
             return
-        alone = labelled(name, task, play(env, task, task.solution)).labels
+        alone = label_episode(name, task, play(env, task, task.solution)).labels
         needed = [
             action for action, label in zip(task.solution, alone, strict=True) if label == GOOD
         ]
-        result = labelled(name, task, done)
+        result = label_episode(name, task, done)
         if not result.labels:
             self.wrong.append(f"{task.name}: its replay differs")
             return
@@ -163,7 +163,7 @@ class Row:
                 a for a, label in zip(plan.actions, result.labels, strict=True) if label == GOOD
             ]
             exact = good == needed
-            judged = labelled(name, task, done, hindsight=True).labels
+            judged = label_episode(name, task, done, hindsight=True).labels
             blamed = NO_LABEL not in judged and judged.count(GOOD) == len(needed)
         self.exact += exact
         self.planted_bad += blamed
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         row = Row()
         with closing(make_env(name, max_steps=100)) as env:
             for task in random.Random(options.seed).sample(native, n):
-                row.add(name, env, task)
+                row.measure_task(name, env, task)
         print(f"| {name} | {row.to_markdown()}", flush=True)
         for line in row.wrong[:5]:
             print(f"  {line}", file=sys.stderr)

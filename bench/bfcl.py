@@ -29,7 +29,7 @@ EPISODES = 50_000
 PAGE = 4096
 
 
-def parts(task: Task) -> tuple[BFCLWorld, BFCLVerifier]:
+def world_and_verifier(task: Task) -> tuple[BFCLWorld, BFCLVerifier]:
     return cast(BFCLWorld, task.world), cast(BFCLVerifier, task.verifier)
 
 
@@ -37,14 +37,14 @@ def own_call_times(tasks: Sequence[Task]) -> list[float]:
     """Return the seconds that each reference call takes in the env's dispatcher."""
     times = []
     for task in tasks:
-        world, verifier = parts(task)
+        world, verifier = world_and_verifier(task)
         toolbox = Toolbox(world)
         for call in (parse_truth(text) for turn in verifier.turns for text in turn):
-            times.append(timed(toolbox.call, call))
+            times.append(call_seconds(toolbox.call, call))
     return times
 
 
-def timed(run: Callable[[Call], str], call: Call) -> float:
+def call_seconds(run: Callable[[Call], str], call: Call) -> float:
     started = time.perf_counter()
     run(call)
     return time.perf_counter() - started
@@ -55,7 +55,7 @@ def stock_call_times(tasks: Sequence[Task]) -> list[float]:
     utils = import_official("eval_checker.multi_turn_eval.multi_turn_utils")
     execute, before, times = utils.execute_multi_turn_func_call, set(vars(utils)), []
     for task in tasks:
-        world, verifier = parts(task)
+        world, verifier = world_and_verifier(task)
         begun = (
             json.loads(world.config),
             list(world.classes),
@@ -72,7 +72,7 @@ def stock_call_times(tasks: Sequence[Task]) -> list[float]:
     return times
 
 
-def episodes(env: gym.Env[str, str], tasks: Sequence[Task]) -> Iterator[None]:
+def play_references(env: gym.Env[str, str], tasks: Sequence[Task]) -> Iterator[None]:
     """Play reference episodes in an endless loop, and yield after each one."""
     while True:
         for task in tasks:
@@ -84,7 +84,7 @@ def episodes(env: gym.Env[str, str], tasks: Sequence[Task]) -> Iterator[None]:
 
 def episodes_per_second(tasks: Sequence[Task]) -> float:
     count, started = 0, time.perf_counter()
-    for _ in episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks):
+    for _ in play_references(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks):
         count += 1
         if time.perf_counter() - started > SECONDS:
             break
@@ -93,7 +93,7 @@ def episodes_per_second(tasks: Sequence[Task]) -> float:
 
 def measure_bytes_per_episode(tasks: Sequence[Task], n: int) -> float:
     """Return the bytes of Python objects that a finished episode leaves in memory."""
-    running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
+    running = play_references(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     for _ in range(n):
         next(running)
     gc.collect()
@@ -106,9 +106,9 @@ def measure_bytes_per_episode(tasks: Sequence[Task], n: int) -> float:
     return grown / n
 
 
-def resident_megabytes(tasks: Sequence[Task]) -> tuple[float, float]:
+def measure_resident_megabytes(tasks: Sequence[Task]) -> tuple[float, float]:
     """Return the resident memory in MB after a tenth of the episodes and after all of them."""
-    running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
+    running = play_references(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     seen = []
     for n in (EPISODES // 10, EPISODES - EPISODES // 10):
         for _ in range(n):
@@ -126,7 +126,7 @@ def main() -> None:
     own_call_times(base), stock_call_times(base)  # fill caches
     own, stock = own_call_times(base), stock_call_times(base)
     ratio = statistics.median(theirs / ours for ours, theirs in zip(own, stock, strict=True))
-    early, late = resident_megabytes(every)
+    early, late = measure_resident_megabytes(every)
     rows = [
         (
             "call in the env's dispatcher, median",

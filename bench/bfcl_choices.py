@@ -37,7 +37,7 @@ class Reach(NamedTuple):
     choices: float
 
 
-def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
+def play_demonstration(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
     """Yield the view before each reference step (None once the episode is over) and the step."""
     env.reset(options={"task": task})
     over = False
@@ -48,12 +48,12 @@ def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
             over = terminated or truncated
 
 
-def reach(tasks: Sequence[Task], env: TaskEnv) -> Reach:
+def measure_reach(tasks: Sequence[Task], env: TaskEnv) -> Reach:
     """Compare the choices with references that send one call per message."""
     whole, offered, counts, spent = 0, list[bool](), list[int](), 0.0
     for task in tasks:
         hits = []
-        for view, step in demonstrated(task, env):
+        for view, step in play_demonstration(task, env):
             started = time.process_time()
             choices = BFCL.choices(view) if view else ()
             spent += time.process_time() - started
@@ -75,7 +75,7 @@ def main() -> None:
     for split in (Split.TRAIN, Split.VAL):
         env = cast(TaskEnv, gym.make(BFCL.env_id, split=split, max_steps=1_000).unwrapped)
         for subset in BFCL.subsets:
-            shares = reach(coevo_gym.tasks("bfcl", split, subset), env)
+            shares = measure_reach(coevo_gym.tasks("bfcl", split, subset), env)
             print(
                 f"{split:6} {subset:17} {shares.tasks:7.1%} {shares.calls:7.1%} "
                 f"{shares.choices:7.0f} {shares.seconds * 1e3:6.2f} ms"

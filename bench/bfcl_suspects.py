@@ -27,23 +27,23 @@ _GUESSABLE = re.compile(r"\d{4}-\d\d-\d\d|\b[A-Z]{2,5}\b")
 _STEM = 5  # letters
 
 
-def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
+def find_unseen_values(task: Task) -> Iterator[tuple[str, str | int | float]]:
     """Yield reference calls with a word or number that no earlier text contains."""
     world, verifier = cast(BFCLWorld, task.world), cast(BFCLVerifier, task.verifier)
     toolbox = Toolbox(world)
-    known = Known(split_words(schemas_text(tuple(functions_of(world.classes)))))
+    known = Known(add_words_and_stems(schemas_text(tuple(functions_of(world.classes)))))
     for request, calls in zip(world.turns, verifier.turns, strict=True):
-        known.add(split_words(request))
+        known.add(add_words_and_stems(request))
         for text in calls:
             call = parse_truth(text)
-            for part in atoms([call.positional, call.arguments]):
+            for part in words_and_numbers([call.positional, call.arguments]):
                 if known.missing(stem(part)):
                     yield text, part
             result = toolbox.call(call)
-            known.add(split_words(result))
+            known.add(add_words_and_stems(result))
 
 
-def split_words(text: str) -> str:
+def add_words_and_stems(text: str) -> str:
     """Return a text followed by its words and their stems."""
     words = _WORD.findall(text)
     return " ".join([text, *words, *map(stem, words)])
@@ -54,22 +54,22 @@ def stem(word: Any) -> Any:
     return word[:_STEM] if isinstance(word, str) and not word.isdecimal() else word
 
 
-def atoms(value: Any) -> Iterator[str | int | float]:
+def words_and_numbers(value: Any) -> Iterator[str | int | float]:
     """Yield the words and numbers in the arguments of a call, without parameter names."""
     if isinstance(value, str):
         yield from _WORD.findall(_GUESSABLE.sub(" ", value))
     elif isinstance(value, dict):
-        yield from atoms(list(value.values()))
+        yield from words_and_numbers(list(value.values()))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from atoms(item)
+            yield from words_and_numbers(item)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield value
 
 
 def main() -> None:
     tasks = native_tasks(Split.TEST, "base", "all200")
-    suspects = {task.name: dict(unseen(task)) for task in tasks}
+    suspects = {task.name: dict(find_unseen_values(task)) for task in tasks}
     for name, calls in suspects.items():
         for text, part in calls.items():
             print(f"{name:30} {part!s:24} {text}")

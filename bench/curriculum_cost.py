@@ -90,7 +90,7 @@ def make_tasks(n: int) -> list[Task]:
     return tasks
 
 
-def group_of(task: Task, rng: np.random.Generator) -> Group:
+def random_group(task: Task, rng: np.random.Generator) -> Group:
     """Return a group of episodes with random outcomes."""
     episodes = []
     for solved in rng.integers(2, size=K):
@@ -107,7 +107,7 @@ def group_of(task: Task, rng: np.random.Generator) -> Group:
     return Group(f"g{rng.integers(2**40)}", task, K, tuple(episodes))
 
 
-def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
+def visited_curriculum(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
     """Return a curriculum whose tasks have all been visited, so that its selector has data."""
     selector = SETTINGS.validate_python({"kind": kind}).make()
     curriculum, rng = PoolCurriculum(tasks, selector=selector), np.random.default_rng(1)
@@ -122,12 +122,12 @@ def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
     return curriculum
 
 
-def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
+def measure_recording(tasks: Sequence[Task]) -> Iterator[Line]:
     """Measure recording in a pool with a tenth of the tasks."""
     pool, rng = tasks[: len(tasks) // 10], np.random.default_rng(2)
-    groups = [group_of(pool[int(i)], rng) for i in rng.integers(len(pool), size=300)]
+    groups = [random_group(pool[int(i)], rng) for i in rng.integers(len(pool), size=300)]
     for kind in KINDS:
-        curriculum = curriculum_of(kind, pool)
+        curriculum = visited_curriculum(kind, pool)
         took = fastest_ms(lambda i, c=curriculum: c.record([groups[i]]), 10)  # type: ignore[misc]
         yield Line(f"record a group, {len(pool):,} tasks, {kind}", took, bound=RECORD_MS)
 
@@ -135,12 +135,12 @@ def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
 def measure_draws(tasks: Sequence[Task]) -> Iterator[Line]:
     """Measure drawing tasks, including the computation of weights."""
     for kind in KINDS:
-        curriculum, rng = curriculum_of(kind, tasks), np.random.default_rng(3)
+        curriculum, rng = visited_curriculum(kind, tasks), np.random.default_rng(3)
         took = fastest_ms(lambda _, c=curriculum, r=rng: c.next(BATCH, r), 1)  # type: ignore[misc]
         yield Line(f"draw {BATCH} of {len(tasks):,}, {kind}", took, bound=DRAW_MS)
 
 
-def checked(tasks: Sequence[Task]) -> Iterator[Line]:
+def measure_duplicate_checks(tasks: Sequence[Task]) -> Iterator[Line]:
     """Measure the check for near duplicates among the tasks of one scenario."""
     known, rng = KnownTasks(tasks), np.random.default_rng(4)
     drafts = []
@@ -150,7 +150,7 @@ def checked(tasks: Sequence[Task]) -> Iterator[Line]:
         rng.shuffle(words)
         # Every second draft is not a copy: one word differs.
         text = " ".join([*words[:-1], "otherwise"] if len(drafts) % 2 else words)
-        drafts.append((task, _draft(task, text)))
+        drafts.append((task, _draft_with_instruction(task, text)))
     copies = [known.find_original(draft) for _, draft in drafts]
     wanted = [task if i % 2 == 0 else None for i, (task, _) in enumerate(drafts)]
     right = sum(a is b for a, b in zip(copies, wanted, strict=True)) / len(drafts)
@@ -159,7 +159,7 @@ def checked(tasks: Sequence[Task]) -> Iterator[Line]:
     yield Line("  drafts judged correctly", right, "recall", 1.0)
 
 
-def _draft(task: Task, instruction: str) -> Draft:
+def _draft_with_instruction(task: Task, instruction: str) -> Draft:
     return Draft(
         benchmark=task.benchmark,
         scenario=task.scenario,
@@ -169,7 +169,7 @@ def _draft(task: Task, instruction: str) -> Draft:
     )
 
 
-def searched(tasks: Sequence[Task]) -> Iterator[Line]:
+def measure_searches(tasks: Sequence[Task]) -> Iterator[Line]:
     """Measure the search for nearest neighbours, exactly and with the graph."""
     embed, rng = HashingEmbedder(), np.random.default_rng(5)
     texts = [task.instruction for task in tasks]
@@ -179,8 +179,10 @@ def searched(tasks: Sequence[Task]) -> Iterator[Line]:
         vectors = embed(texts[at : at + 5000])
         exact.add(vectors)
         graph.add(vectors)
-    queries = embed([_changed(texts[int(i)], rng) for i in rng.integers(len(texts), size=200)])
-    took = fastest_ms(lambda i: exact.nearest(_one(queries, i), NEIGHBOURS), 1)
+    queries = embed(
+        [_replace_two_words(texts[int(i)], rng) for i in rng.integers(len(texts), size=200)]
+    )
+    took = fastest_ms(lambda i: exact.nearest(_select_query(queries, i), NEIGHBOURS), 1)
     yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, exactly", took)
     if find_spec("hnswlib") is None:
         print("hnswlib is not installed, so the graph is skipped. Run: pip install '.[embed]'")
@@ -188,7 +190,7 @@ def searched(tasks: Sequence[Task]) -> Iterator[Line]:
     begun = time.process_time()
     graph.nearest(queries[:1], NEIGHBOURS)
     yield Line(f"  build the graph of {len(tasks):,}, once", time.process_time() - begun, "s")
-    took = fastest_ms(lambda i: graph.nearest(_one(queries, i), NEIGHBOURS), 2)
+    took = fastest_ms(lambda i: graph.nearest(_select_query(queries, i), NEIGHBOURS), 2)
     yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, with the graph", took, bound=CHECK_MS)
     wanted, cosines = (index.nearest(queries, NEIGHBOURS).cosine for index in (exact, graph))
     # A text as near as the last expected one counts as found.
@@ -196,7 +198,7 @@ def searched(tasks: Sequence[Task]) -> Iterator[Line]:
     yield Line(f"  of {len(queries)} queries", recall, "recall", RECALL)
 
 
-def _changed(text: str, rng: np.random.Generator) -> str:
+def _replace_two_words(text: str, rng: np.random.Generator) -> str:
     """Return the text with two words replaced."""
     words = text.split()
     for _ in range(2):
@@ -204,7 +206,7 @@ def _changed(text: str, rng: np.random.Generator) -> str:
     return " ".join(words)
 
 
-def _one(queries: Vectors, i: int) -> Vectors:
+def _select_query(queries: Vectors, i: int) -> Vectors:
     return queries[i % len(queries)][None]
 
 
@@ -219,7 +221,7 @@ def main() -> None:
     print(f"{machine}, load {os.getloadavg()[0]:.0f} at the start, numpy {np.__version__}\n")
     print("| operation | measured | bound |\n|---|---|---|")
     tasks, missed = make_tasks(arguments.tasks), 0
-    for part in (recorded, measure_draws, checked, searched):
+    for part in (measure_recording, measure_draws, measure_duplicate_checks, measure_searches):
         for line in part(tasks):
             number = f"{line.value:.3f}" + ("" if line.unit == "recall" else f" {line.unit}")
             bound = "–" if line.bound is None else f"{line.bound:g}"

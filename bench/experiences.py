@@ -42,7 +42,7 @@ _TAILS = (
 )
 
 
-def requests(n: int, seed: int) -> list[str]:
+def random_requests(n: int, seed: int) -> list[str]:
     """Return ``n`` different requests."""
     draw = random.Random(seed)
     verbs, things, tails = _VERBS.split(), _THINGS.split(), _TAILS.split("|")
@@ -63,7 +63,7 @@ def memory_mb() -> float:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
-def fifth(embed: Embedder, texts: Sequence[str], asked: Vectors) -> Vectors:
+def kth_cosines(embed: Embedder, texts: Sequence[str], asked: Vectors) -> Vectors:
     """Return the cosine of the K-th nearest text for each query, by an exact search."""
     best = np.full((len(asked), K), -1.0)
     for first in range(0, len(texts), 1000):
@@ -81,7 +81,7 @@ def main() -> None:
     arguments = parser.parse_args()
     embed: Embedder = HashingEmbedder() if arguments.embedder == "words" else SentenceEmbedder()
     dim = embed(["a mug"]).shape[1]
-    texts = requests(arguments.n, seed=0)
+    texts = random_requests(arguments.n, seed=0)
     saved = [
         {
             "experience": {
@@ -106,13 +106,13 @@ def main() -> None:
     )  # fmt: skip
     room = (grown_mb - texts_mb) * 2**20 / (len(alone) * dim * 4)
 
-    asked = requests(arguments.queries, seed=1)
+    asked = random_requests(arguments.queries, seed=1)
     started, results = time.process_time(), []
     for request in asked:
         results.append(pool.retrieve(request, k=K, least=-1.0))
     each_ms = 1000 * (time.process_time() - started) / len(asked)
     vectors = embed(asked)
-    wanted = fifth(embed, texts, vectors)
+    wanted = kth_cosines(embed, texts, vectors)
     hits = [
         int((embed([one.when_to_use for one in some]) @ vector >= least - 1e-6).sum())
         for some, vector, least in zip(results, vectors, wanted, strict=True)

@@ -53,17 +53,17 @@ Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
 between actions, and may reset the env to another task first."""
 
 
-def fits(condition: object) -> None:
+def require_fit(condition: object) -> None:
     if not condition:
         raise Unfit
 
 
-def always(*actions: str) -> Break:
+def play_always(*actions: str) -> Break:
     """Return a break that plays the same actions for every task."""
     return lambda task, env, rng: iter(actions)
 
 
-def begun(n: int, *actions: str) -> Break:
+def play_prefix_then(n: int, *actions: str) -> Break:
     """Return a break that plays the reference's first ``n`` actions, then other actions."""
     return lambda task, env, rng: iter([*task.solution[:n], *actions])
 
@@ -73,54 +73,56 @@ def begun(n: int, *actions: str) -> Break:
 LOOK, BUY = ("click[description]", "click[< prev]"), "click[buy now]"
 
 
-def slowly(actions: Sequence[str]) -> Iterator[str]:
+def buy_after_look(actions: Sequence[str]) -> Iterator[str]:
     """Yield the same purchase, with a visit to the product's description."""
     search, product, *rest = actions
     yield from (search, product, *LOOK, *rest)
 
 
-def too_dear(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+def buy_too_dear(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     env.reset(options={"task": get_benchmark("webshop").broken(task)})  # type: ignore[attr-defined]
-    yield from slowly(task.solution)
+    yield from buy_after_look(task.solution)
 
 
-def without_options(task: Task, env: TaskEnv, rng: random.Random, *, hasty: bool) -> Iterator[str]:
-    fits(len(task.solution) > 3)
+def buy_without_options(
+    task: Task, env: TaskEnv, rng: random.Random, *, hasty: bool
+) -> Iterator[str]:
+    require_fit(len(task.solution) > 3)
     actions = [*task.solution[:2], BUY]
-    yield from actions if hasty else slowly(actions)
+    yield from actions if hasty else buy_after_look(actions)
 
 
-def wrong_option(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    fits(len(task.solution) > 3)
-    yield from slowly(task.solution[:2])
+def buy_wrong_option(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    require_fit(len(task.solution) > 3)
+    yield from buy_after_look(task.solution[:2])
     wanted = {action.lower() for action in task.solution[2:-1]}
     common = {"back to search", "< prev", "description", "features", "reviews", "attributes"}
     actions = (one.lower() for one in env.view.info["admissible"])
     others = [one for one in actions if one[6:-1] not in common and one not in {*wanted, BUY}]
-    fits(others)
+    require_fit(others)
     yield rng.choice(others)
     yield BUY
 
 
-def other_product(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+def buy_other_product(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     tags = get_benchmark("webshop").tags  # type: ignore[attr-defined]
     sample = rng.sample(list(coevo_gym.tasks("webshop", "train")), 50)
     other = next(one for one in sample if not set(tags(one)) & set(tags(task)))
-    yield from slowly(other.solution)
+    yield from buy_after_look(other.solution)
 
 
 WEBSHOP: dict[str, Break] = {
-    "price_constraint_violation": too_dear,
-    "premature_purchase": partial(without_options, hasty=True),
-    "missing_attribute_selection": partial(without_options, hasty=False),
-    "wrong_attribute_selection": wrong_option,
-    "wrong_product_selection": other_product,
-    "action_format_error": begun(2, "I buy it."),
-    "excessive_browsing": begun(1, *["click[next >]"] * 3),
+    "price_constraint_violation": buy_too_dear,
+    "premature_purchase": partial(buy_without_options, hasty=True),
+    "missing_attribute_selection": partial(buy_without_options, hasty=False),
+    "wrong_attribute_selection": buy_wrong_option,
+    "wrong_product_selection": buy_other_product,
+    "action_format_error": play_prefix_then(2, "I buy it."),
+    "excessive_browsing": play_prefix_then(1, *["click[next >]"] * 3),
     "repeated_query": lambda task, env, rng: iter([task.solution[0]] * 2),
-    "navigation_error": begun(1, "click[cheapest]"),
-    "irrelevant_query": always("search[zzgl qwrx]"),
-    "premature_termination": begun(2),
+    "navigation_error": play_prefix_then(1, "click[cheapest]"),
+    "irrelevant_query": play_always("search[zzgl qwrx]"),
+    "premature_termination": play_prefix_then(2),
 }
 
 # ALFWorld.
@@ -133,19 +135,19 @@ def goal_in(task: Task) -> RoomGoal:
 def put_back(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     """Play the reference, then move the last object back to its original place."""
     moved = re.fullmatch(r"move (.+) to .+", task.solution[-1])
-    fits(moved)
+    require_fit(moved)
     origin = next(
         one.partition(" from ")[2]
         for one in reversed(task.solution)
         if one.startswith(f"take {moved[1]} ")  # type: ignore[index]
     )
-    fits(origin.rpartition(" ")[0] != goal_in(task).receptacle.lower())
+    require_fit(origin.rpartition(" ")[0] != goal_in(task).receptacle.lower())
     yield from (*task.solution[:-1], f"go to {origin}", f"move {moved[1]} to {origin}")  # type: ignore[index]
 
 
-def two_places(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+def use_two_receptacles(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     """Put the two objects into two different receptacles of the right type."""
-    fits(goal_in(task).kind == TWO)
+    require_fit(goal_in(task).kind == TWO)
     target = task.solution[-1].rpartition(" to ")[2]
     name, _, number = target.rpartition(" ")
     other = f"{name} {2 if number == '1' else 1}"
@@ -153,16 +155,16 @@ def two_places(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     while before and not before[-1].startswith("take "):
         before.pop()
     yield from before
-    fits(f"go to {other}" in env.view.info["admissible"])
+    require_fit(f"go to {other}" in env.view.info["admissible"])
     yield f"go to {other}"
     if f"open {other}" in env.view.info["admissible"]:
         yield f"open {other}"
-    fits(last.replace(target, other) in env.view.info["admissible"])
+    require_fit(last.replace(target, other) in env.view.info["admissible"])
     yield last.replace(target, other)
 
 
-def without_change(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    fits(change := CHANGES.get(goal_in(task).kind))
+def skip_change(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    require_fit(change := CHANGES.get(goal_in(task).kind))
     yield from (one for one in task.solution if not one.startswith(change.verb))  # type: ignore[union-attr]
 
 
@@ -185,11 +187,13 @@ ABLE = {
 """Types of objects that can be heated, cooled or cleaned."""
 
 
-def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool) -> Iterator[str]:
+def take_wrong_object(
+    task: Task, env: TaskEnv, rng: random.Random, *, changed: bool
+) -> Iterator[str]:
     """Take an object of a wrong type, then put it down again or heat, cool or clean it."""
     goal = goal_in(task)
     change = CHANGES.get(goal.kind)
-    fits(change or not changed)
+    require_fit(change or not changed)
     for command in [one for one in env.view.info["admissible"] if one.startswith("go to ")]:
         yield command
         actions = env.view.info["admissible"]
@@ -204,42 +208,42 @@ def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool
                 return
             yield f"go to {change.appliance} 1"  # type: ignore[union-attr]
             heat = f"{change.verb} {thing} with {change.appliance} 1"  # type: ignore[union-attr]
-            fits(heat in env.view.info["admissible"])
+            require_fit(heat in env.view.info["admissible"])
             yield heat
             return
     raise Unfit
 
 
-def visits(
+def visit_places(
     task: Task, env: TaskEnv, rng: random.Random, *, n: int, times: int = 1
 ) -> Iterator[str]:
     places = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
-    fits(len(places) >= n)
+    require_fit(len(places) >= n)
     yield from rng.sample(places, n) * times
 
 
 ALFWORLD: dict[str, Break] = {
     "wrong_receptacle": put_back,
-    "wrong_target_location": two_places,
-    "missing_precondition": without_change,
-    "entity_confusion": partial(another_thing, changed=False),
-    "wrong_object_interaction": partial(another_thing, changed=True),
-    "action_format_error": begun(2, "I take it."),
-    "repeated_failed_action": begun(2, *["open ceiling 1"] * 2),
-    "navigation_loop": partial(visits, n=2, times=4),
-    "repetitive_exploration": partial(visits, n=3, times=4),
-    "exhaustive_exploration_failure": partial(visits, n=5),
+    "wrong_target_location": use_two_receptacles,
+    "missing_precondition": skip_change,
+    "entity_confusion": partial(take_wrong_object, changed=False),
+    "wrong_object_interaction": partial(take_wrong_object, changed=True),
+    "action_format_error": play_prefix_then(2, "I take it."),
+    "repeated_failed_action": play_prefix_then(2, *["open ceiling 1"] * 2),
+    "navigation_loop": partial(visit_places, n=2, times=4),
+    "repetitive_exploration": partial(visit_places, n=3, times=4),
+    "exhaustive_exploration_failure": partial(visit_places, n=5),
 }
 
 # BFCL: the faults of seal_labels.py, and two modes that all benchmarks have.
 
 
-def fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
+def break_with_fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
     """Return a break that plants a fault; ``only`` limits it to faults with this label."""
 
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         planted = plant(seal_labels.Reference(task), rng)
-        fits(planted and only in ("", planted.label))
+        require_fit(planted and only in ("", planted.label))
         yield from planted.messages  # type: ignore[union-attr]
 
     return broken
@@ -247,17 +251,17 @@ def fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
 
 UNKNOWN = '<tool_call>\n{"name": "no_such_function", "arguments": {}}\n</tool_call>'
 BFCL: dict[str, Break] = {
-    "missing_tool_call": fault(seal_labels.dropped_call, only="missing_tool_call"),
-    "argument_mismatch": fault(seal_labels.wrong_argument),
-    "invalid_tool_call": fault(seal_labels.unreadable),
-    "spurious_tool_call": fault(seal_labels.spurious_call),
-    "empty_turn_model_response": fault(seal_labels.no_call),
-    "recovery_failure": fault(seal_labels.unrepaired),
-    "state_mismatch": fault(seal_labels.wrong_order),
-    "response_mismatch": fault(seal_labels.missing_output),
-    "exhaustive_exploration_failure": fault(seal_labels.cut),
-    "repeated_failed_action": always(UNKNOWN, UNKNOWN),
-    "action_format_error": always('<tool_call>{"name": "ls"</tool_call>'),
+    "missing_tool_call": break_with_fault(seal_labels.dropped_call, only="missing_tool_call"),
+    "argument_mismatch": break_with_fault(seal_labels.wrong_argument),
+    "invalid_tool_call": break_with_fault(seal_labels.unreadable),
+    "spurious_tool_call": break_with_fault(seal_labels.spurious_call),
+    "empty_turn_model_response": break_with_fault(seal_labels.no_call),
+    "recovery_failure": break_with_fault(seal_labels.unrepaired),
+    "state_mismatch": break_with_fault(seal_labels.wrong_order),
+    "response_mismatch": break_with_fault(seal_labels.missing_output),
+    "exhaustive_exploration_failure": break_with_fault(seal_labels.cut),
+    "repeated_failed_action": play_always(UNKNOWN, UNKNOWN),
+    "action_format_error": play_always('<tool_call>{"name": "ls"</tool_call>'),
 }
 
 # AppWorld. References are one block of code.
@@ -265,48 +269,50 @@ BFCL: dict[str, Break] = {
 DONE = "apis.supervisor.complete_task("
 
 
-def edited(pattern: str, instead: str, times: int = 1) -> Break:
+def break_by_edit(pattern: str, instead: str, times: int = 1) -> Break:
     """Return a break that sends the reference several times, with some of its code replaced."""
 
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         (action,) = task.solution
         code, n = re.subn(pattern, instead, code_of(action))
-        fits(n)
+        require_fit(n)
         yield from [f"```python\n{code}\n```"] * times
 
     return broken
 
 
-def before_done(line: str, times: int = 1) -> Break:
+def break_before_done(line: str, times: int = 1) -> Break:
     """Return a break that inserts a line before the reference declares the task complete."""
-    return edited(rf"( *){re.escape(DONE)}", rf"\g<1>{line}\n\g<1>{DONE}", times)
+    return break_by_edit(rf"( *){re.escape(DONE)}", rf"\g<1>{line}\n\g<1>{DONE}", times)
 
 
-def endless(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+def loop_forever(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     limit, env.step_limit_s = env.step_limit_s, 2.0  # type: ignore[attr-defined]
     yield "while True: pass"
     env.step_limit_s = limit  # type: ignore[attr-defined]
 
 
-def idle(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+def complete_without_change(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     """Complete the task without making the requested change."""
-    fits(f"{DONE})" in task.solution[0])
+    require_fit(f"{DONE})" in task.solution[0])
     yield f"{DONE})"
 
 
 APPWORLD: dict[str, Break] = {
-    "code_error": before_done("no_such_name"),
-    "unknown_api": before_done("apis.supervisor.no_such_api()"),
-    "wrong_arguments": edited("page_limit=20", "page_limit='many'"),
-    "missing_login": edited(r"access_token=\w+", "access_token='none'"),
-    "not_found": before_done("apis.spotify.show_song(song_id=99999)"),
-    "stopped_code": endless,
-    "unrepaired_error": before_done("raise ValueError"),
-    "not_completed": edited(rf"{re.escape(DONE)}.*", "pass"),
-    "wrong_change": idle,
-    "wrong_answer": edited(rf"{re.escape(DONE)}answer=.*", f"{DONE}answer='none of that kind')"),
-    "repeated_failed_action": before_done("raise ValueError", times=2),
-    "action_format_error": always("I would like to look around first."),
+    "code_error": break_before_done("no_such_name"),
+    "unknown_api": break_before_done("apis.supervisor.no_such_api()"),
+    "wrong_arguments": break_by_edit("page_limit=20", "page_limit='many'"),
+    "missing_login": break_by_edit(r"access_token=\w+", "access_token='none'"),
+    "not_found": break_before_done("apis.spotify.show_song(song_id=99999)"),
+    "stopped_code": loop_forever,
+    "unrepaired_error": break_before_done("raise ValueError"),
+    "not_completed": break_by_edit(rf"{re.escape(DONE)}.*", "pass"),
+    "wrong_change": complete_without_change,
+    "wrong_answer": break_by_edit(
+        rf"{re.escape(DONE)}answer=.*", f"{DONE}answer='none of that kind')"
+    ),
+    "repeated_failed_action": break_before_done("raise ValueError", times=2),
+    "action_format_error": play_always("I would like to look around first."),
 }
 
 WAYS: Mapping[str, Mapping[str, Break]] = {
@@ -333,7 +339,7 @@ class Row(NamedTuple):
     instead: Counter[str]
 
 
-def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
+def measure_mode(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
     """Break tasks with one mode, in an order drawn with the seed, until enough have failed."""
     way, diagnose = (
         WAYS[env.benchmark][mode],
@@ -354,7 +360,7 @@ def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: i
     return Row(len(diagnoses), hits, sum(modes[:1] == (mode,) for modes in diagnoses), instead)
 
 
-def unbroken(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
+def find_misjudged_references(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
     """Return the names of the tasks whose reference fails or has a failure mode."""
     diagnose = require_diagnosable(get_benchmark(env.benchmark)).diagnose
     played = ((task, play(env, task, iter(task.solution))) for task in tasks)
@@ -378,13 +384,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tasks = random.Random(options.seed).sample(list(native), min(options.tasks, len(native)))
         with closing(make_env(name)) as env:
             for mode in WAYS[name]:
-                row = judged(env, mode, tasks, each=options.each, seed=options.seed)
+                row = measure_mode(env, mode, tasks, each=options.each, seed=options.seed)
                 shares = [n / row.fits if row.fits else 0.0 for n in (row.named, row.first)]
                 failed |= shares[0] < WANTED
                 instead = ", ".join(f"{n} {other}" for other, n in row.instead.most_common())
                 numbers = f"{row.fits} | {shares[0]:.0%} | {shares[1]:.0%} | {instead}"
                 print(f"| {name} | {mode} | {numbers} |", flush=True)
-            wrong = unbroken(env, tasks[: options.each])
+            wrong = find_misjudged_references(env, tasks[: options.each])
             print(
                 f"| {name} | none: unbroken | {min(options.each, len(tasks))} | | | {len(wrong)} |"
             )

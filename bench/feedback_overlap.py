@@ -44,17 +44,17 @@ _BUTTONS = {"back to search", "< prev", "next >", "description", "features", "re
 _PRODUCT = re.compile(r"click\[c[0-9a-z]{9}\]")
 
 
-def shopper(messages: Messages) -> str:
+def answer_as_shopper(messages: Messages) -> str:
     """Return an answer by rule: choose shopping actions, or propose tasks from purchases."""
     last = messages[-1]["content"]
     if "Why this attempt was picked" in last:
         return json.dumps({"summary": "It bought something else (step 1).", "do_not_repeat": []})
     if "[step 1]" in last:
-        return json.dumps({"tasks": list(_ideas(last))})
-    return f"<action>{_act(messages)}</action>"
+        return json.dumps({"tasks": list(_propose_tasks(last))})
+    return f"<action>{_choose_action(messages)}</action>"
 
 
-def _act(messages: Messages) -> str:
+def _choose_action(messages: Messages) -> str:
     page, draw = messages[-1]["content"], int(digest([m["content"] for m in messages]), 16)
     if "To click:" not in page:
         return f"search[{WISHES[draw % len(WISHES)]}]"
@@ -68,7 +68,7 @@ def _act(messages: Messages) -> str:
     return "click[buy now]"
 
 
-def _ideas(text: str) -> Any:
+def _propose_tasks(text: str) -> Any:
     for number, walk in enumerate(re.split(r"^Walk \d+$", text, flags=re.MULTILINE)[1:], start=1):
         actions = re.findall(r"^\[step \d+\] (.+)$", walk, flags=re.MULTILINE)
         pages = re.findall(r"\[SEP\] ([^\[]+) \[SEP\] Price: \$([0-9.]+)", walk)
@@ -98,7 +98,11 @@ class Endpoint(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(
-        self, answer: Callable[[Messages], str] = shopper, *, slowness: float = 1.0, seed: int = 0
+        self,
+        answer: Callable[[Messages], str] = answer_as_shopper,
+        *,
+        slowness: float = 1.0,
+        seed: int = 0,
     ) -> None:
         self.answer, self.slowness, self.asked, self.keys = answer, slowness, 0, set[str]()
         self._rng, self._lock = np.random.default_rng(seed), threading.Lock()
@@ -109,7 +113,7 @@ class Endpoint(ThreadingHTTPServer):
         """Return the base URL for clients."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
-    def delay_s(self, n_tokens: int) -> float:
+    def draw_delay_s(self, n_tokens: int) -> float:
         """Return a delay that is log-normal for the first token and constant for later ones."""
         with self._lock:
             self.asked += 1
@@ -143,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.server.answer(asked["messages"])
         read = sum(len(message["content"]) for message in asked["messages"]) // 4
         output_tokens = len(text) // 4
-        time.sleep(self.server.delay_s(output_tokens))
+        time.sleep(self.server.draw_delay_s(output_tokens))
         message = {"role": "assistant", "content": text}
         usage = {"prompt_tokens": read, "completion_tokens": output_tokens}
         body = json.dumps(
@@ -163,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def settings(url: str, **more: Any) -> dict[str, Any]:
+def run_settings(url: str, **more: Any) -> dict[str, Any]:
     """Return the settings of a run whose explorer queries the server."""
     return {
         "arms": ["coevolve"],
@@ -197,7 +201,7 @@ class Share(NamedTuple):
     steps: int
 
     @property
-    def idle(self) -> float:
+    def idle_share(self) -> float:
         """Share of the wall time that the learner spent waiting."""
         return self.idle_s / self.wall_s
 
@@ -225,7 +229,7 @@ class Clocked(CurriculumSession):
         return result
 
 
-def run(overlap: bool, steps: int, slowness: float) -> Share:
+def run_experiment(overlap: bool, steps: int, slowness: float) -> Share:
     """Run the experiment once, and return its results."""
     from coevo_gym.runs import arm
 
@@ -243,7 +247,7 @@ def run(overlap: bool, steps: int, slowness: float) -> Share:
             "evaluation.n_tasks": 20,
         }
         where = Path(folder) / "run"
-        coevo_gym.train("webshop_llm", sets=settings(server.url, **more), folder=where)
+        coevo_gym.train("webshop_llm", sets=run_settings(server.url, **more), folder=where)
         session = Clocked.made[-1]
         lines = read_lines(where / "metrics.jsonl")
         rounds = [line for line in lines if line["event"] == "round"][1:]
@@ -264,12 +268,12 @@ def main() -> int:
     print("rounds   | waits | wall   | learner idle | rounds | tasks | requests")
     shares = {}
     for overlap in (False, True):
-        share = shares[overlap] = run(overlap, arguments.steps, arguments.slowness)
+        share = shares[overlap] = run_experiment(overlap, arguments.steps, arguments.slowness)
         cells = (
             f"{'beside' if overlap else 'waited':8}",
             f"{share.idle_s:4.1f}s",
             f"{share.wall_s:5.1f}s",
-            f"{share.idle:11.1%} ",
+            f"{share.idle_share:11.1%} ",
             f"{share.rounds:6}",
             f"{share.tasks:5}",
             f"{share.requests:8}",
@@ -277,7 +281,7 @@ def main() -> int:
         print(" | ".join(cells), flush=True)
     low, high = PAPER
     print(f"Feedback's share of the time in the paper: {low:.2%} and {high:.2%} (arXiv 2604.15840)")
-    passes = shares[True].idle <= BOUND
+    passes = shares[True].idle_share <= BOUND
     print(f"Idle at most {BOUND:.0%} with rounds beside training: {'yes' if passes else 'NO'}")
     return 0 if passes else 1
 

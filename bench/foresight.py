@@ -36,26 +36,26 @@ class Guesses(Predictor):
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the next texts of each trajectory, with some words changed."""
-        return Made([self._of(trajectory) for trajectory in asked])
+        return Made([self._predict_texts(trajectory) for trajectory in asked])
 
-    def _of(self, trajectory: Trajectory) -> Predictions:
+    def _predict_texts(self, trajectory: Trajectory) -> Predictions:
         texts = [*(step.observation for step in trajectory.steps[1:]), trajectory.last_observation]
         return [
-            [self._changed(text) for text in texts[step : step + self.horizon]]
+            [self._replace_words(text) for text in texts[step : step + self.horizon]]
             for step in range(len(texts))
         ]
 
-    def _changed(self, text: str) -> str:
+    def _replace_words(self, text: str) -> str:
         rng = self._rng
         return " ".join(rng.choice(WORDS) if rng.random() < 0.1 else w for w in text.split())
 
 
-def text(rng: random.Random) -> str:
+def random_text(rng: random.Random) -> str:
     """Return a random text of :data:`CHARACTERS` characters."""
     return " ".join(rng.choice(WORDS) for _ in range(CHARACTERS))[:CHARACTERS]
 
 
-def groups(rng: random.Random) -> list[Group]:
+def random_groups(rng: random.Random) -> list[Group]:
     """Return the solved episodes of one learner step, in groups."""
     task = Task(
         benchmark="bench",
@@ -68,14 +68,14 @@ def groups(rng: random.Random) -> list[Group]:
     )
 
     def episode() -> Trajectory:
-        texts = [text(rng) for _ in range(STEPS)]
+        texts = [random_text(rng) for _ in range(STEPS)]
         return Trajectory(
             task_id=task.id,
             steps=tuple(Step(one, one, "act") for one in texts),
             score=1.0,
             success=True,
             end_reason=EndReason.SOLVED,
-            last_observation=text(rng),
+            last_observation=random_text(rng),
         )
 
     return [
@@ -84,7 +84,7 @@ def groups(rng: random.Random) -> list[Group]:
     ]
 
 
-def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float:
+def study_seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float:
     """Return the processor time of the study in seconds, without that of making predictions."""
     guesses = Guesses(random.Random(1), horizon)
     asked = [trajectory for group in practised for trajectory in group.trajectories]
@@ -101,12 +101,12 @@ def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float
 def main() -> None:
     """Print the table."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
-    practised = groups(random.Random(0))
+    practised = random_groups(random.Random(0))
     print(f"{EPISODES} episodes x {STEPS} steps x {CHARACTERS} characters")
     print("| measure | horizon | seconds |\n|---|---|---|")
     for measure in get_args(Measure):
         for horizon in (1, 3):
-            print(f"| {measure} | {horizon} | {seconds(practised, measure, horizon):.2f} |")
+            print(f"| {measure} | {horizon} | {study_seconds(practised, measure, horizon):.2f} |")
 
 
 if __name__ == "__main__":

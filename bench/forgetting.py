@@ -42,7 +42,7 @@ class Cell(NamedTuple):
     tried: dict[str, tuple[float, float]]
 
 
-def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+def group_by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """Group cells by the name of their row."""
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -50,7 +50,7 @@ def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     return rows
 
 
-def cells(folder: Path) -> Iterator[Cell]:
+def read_cells(folder: Path) -> Iterator[Cell]:
     """Yield the finished cells in an experiment's folder."""
     for path in sorted(folder.glob("*-*/summary.json")):
         ((arm, its),) = read_json(path)["arms"].items()
@@ -72,7 +72,7 @@ def _is_step(event: dict[str, object]) -> bool:
     return event["event"] == "step" and event.get("success") is not None
 
 
-def overall(rows: dict[str, list[Cell]]) -> str:
+def format_overall(rows: dict[str, list[Cell]]) -> str:
     """Return the first table, with the change in success of each row."""
     tried = all(cell.tried for each in rows.values() for cell in each)
     names = ["row", "cells", "training: first, last fifth", "judged: warm-up, end"]
@@ -81,47 +81,54 @@ def overall(rows: dict[str, list[Cell]]) -> str:
     for row, each in rows.items():
         n = each[0].judged.tasks
         judged = [(cell.judged.success_a, cell.judged.success_b) for cell in each]
-        cells_ = [row, str(len(each)), _from_to([c.training for c in each]), _from_to(judged)]
+        cells_ = [
+            row,
+            str(len(each)),
+            _format_means([c.training for c in each]),
+            _format_means(judged),
+        ]
         cells_ += [
             f"{100 * fmean(len(getattr(cell.judged, side)) for cell in each) / n:.1f} %"
             for side in ("won", "lost")
         ]
         if tried:
-            cells_ += [_from_to([c.tried[name] for c in each]) for name in TRIED]
+            cells_ += [_format_means([c.tried[name] for c in each]) for name in TRIED]
         lines.append(cells_)
-    return _table(lines)
+    return _format_table(lines)
 
 
-def by_type(rows: dict[str, list[Cell]], kind: str) -> str:
+def format_by_type(rows: dict[str, list[Cell]], kind: str) -> str:
     """Return the second table, with success by type of task after the warm-up and at the end."""
-    types = {one.value: one.tasks for c in next(iter(rows.values())) for one in _types(c, kind)}
+    types = {
+        one.value: one.tasks for c in next(iter(rows.values())) for one in _types_of_kind(c, kind)
+    }
     if not types:
         raise SystemExit(f"None of the evaluation tasks has a tag of kind {kind!r}.")
     lines = [["row", *(f"{value} ({tasks})" for value, tasks in types.items())]]
     lines.append(["---"] * len(lines[0]))
     for row, each in rows.items():
-        tables = [{one.value: one for one in _types(cell, kind)} for cell in each]
+        tables = [{one.value: one for one in _types_of_kind(cell, kind)} for cell in each]
         entries = []
         for value in types:
             there = [by_value[value] for by_value in tables]
             lost = 100 * fmean(one.lost / one.tasks for one in there)
             pairs = [(one.success_a, one.success_b) for one in there]
             worst = 100 * min(b - a for a, b in pairs)
-            entries.append(f"{_from_to(pairs)}; lost {lost:.0f}; worst {worst:+.0f}")
+            entries.append(f"{_format_means(pairs)}; lost {lost:.0f}; worst {worst:+.0f}")
         lines.append([row, *entries])
-    return _table(lines)
+    return _format_table(lines)
 
 
-def _types(cell: Cell, kind: str) -> list[ComparedType]:
+def _types_of_kind(cell: Cell, kind: str) -> list[ComparedType]:
     return [one for one in cell.judged.types if one.kind == kind]
 
 
-def _from_to(pairs: Sequence[tuple[float, float]]) -> str:
+def _format_means(pairs: Sequence[tuple[float, float]]) -> str:
     first, last = (100 * fmean(values) for values in zip(*pairs, strict=True))
     return f"{first:.1f} → {last:.1f} %"
 
 
-def _table(lines: Sequence[Sequence[str]]) -> str:
+def _format_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -133,12 +140,12 @@ def main() -> None:
         "--kind", default="goal", help="kind of tag that defines the types of tasks"
     )
     arguments = parser.parse_args()
-    rows = by_row(cells(RUNS / arguments.experiment))
+    rows = group_by_row(read_cells(RUNS / arguments.experiment))
     if not rows:
         raise SystemExit(f"{RUNS / arguments.experiment} contains no finished cell.")
-    print(overall(rows))
+    print(format_overall(rows))
     print()
-    print(by_type(rows, arguments.kind))
+    print(format_by_type(rows, arguments.kind))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ SETS = (
 USUAL = gc.get_threshold()[2]
 
 
-def trained(seldom: int, env_steps: int) -> dict[str, float]:
+def measure_training(seldom: int, env_steps: int) -> dict[str, float]:
     """Train with at most one full collection per ``seldom`` middle-generation collections."""
     from rich.console import Console
 
@@ -58,7 +58,7 @@ def trained(seldom: int, env_steps: int) -> dict[str, float]:
     return {"cpu_s": cpu, "full": n, "full_s": spent, "weights": weights}
 
 
-def in_a_process(seldom: int, env_steps: int) -> dict[str, float]:
+def measure_in_process(seldom: int, env_steps: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--seldom", str(seldom), "--env-steps", str(env_steps)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -72,14 +72,14 @@ def main() -> None:
     arguments = parser.parse_args()
     steps = arguments.env_steps
     if arguments.seldom is not None:
-        print(json.dumps(trained(arguments.seldom, steps)))
+        print(json.dumps(measure_training(arguments.seldom, steps)))
         return
     from coevo_gym.episodes.live import SELDOM
 
-    in_a_process(SELDOM, steps)
+    measure_in_process(SELDOM, steps)
     ways = {
-        "Python's default": in_a_process(USUAL, steps),
-        "made rare": in_a_process(SELDOM, steps),
+        "Python's default": measure_in_process(USUAL, steps),
+        "made rare": measure_in_process(SELDOM, steps),
     }
     print("| full collections | CPU time of the run | their share | number |\n|---|---|---|---|")
     for name, way in ways.items():

@@ -47,7 +47,7 @@ NEEDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the requested parts; return the exit code."""
-    options = _options(arguments)
+    options = _parse_options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
     results |= dict.fromkeys(PARTS, NOT_RUN)
@@ -55,31 +55,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         for part in options.parts:
             results[part] = f"skipped: {', '.join(missing)} not installed"
-            _tell(f"{part}: {results[part]}")
-        _write(options.out, results)
-        _tell(f"written: {options.out / 'gpu_grpo.md'}, without numbers or a picture")
+            _print_line(f"{part}: {results[part]}")
+        _write_results(options.out, results)
+        _print_line(f"written: {options.out / 'gpu_grpo.md'}, without numbers or a picture")
         return 3
     from coevo_gym.core.errors import CoevoError
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _measure(options, results, Path(folder))
+            _measure_parts(options, results, Path(folder))
         except (CoevoError, ImportError) as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1
-    _tell(f"written: {options.out / 'gpu_grpo.md'}, .json and .svg")
+    _print_line(f"written: {options.out / 'gpu_grpo.md'}, .json and .svg")
     failed = any(str(results[part]).startswith("failed") for part in PARTS)
     unequal = isinstance(results["equal"], list) and not all(row["ok"] for row in results["equal"])
     measured = any(isinstance(results[part], list) for part in PARTS)
     return 1 if failed or unequal else 0 if measured else 3
 
 
-def _measure(options: argparse.Namespace, results: dict[str, Any], folder: Path) -> None:
+def _measure_parts(options: argparse.Namespace, results: dict[str, Any], folder: Path) -> None:
     """Measure the requested parts, and write the results after each one."""
     from gpu_parts import card
-    from gpu_parts.equal import measure_equal
+    from gpu_parts.equal import compare_with_cpu
     from gpu_parts.rollouts import measure_rollouts
-    from gpu_parts.subjects import SIZES, Subject, chosen
+    from gpu_parts.subjects import SIZES, Subject, choose_models
     from gpu_parts.training import measure_training
     from transformers.utils.logging import disable_progress_bar
 
@@ -88,31 +88,31 @@ def _measure(options: argparse.Namespace, results: dict[str, Any], folder: Path)
     disable_progress_bar()
     pick_device(options.device)  # raises an error if there is no such device
     device, size = options.device, SIZES[options.device]
-    checked, timed, notes = chosen(options.model, options.shape, folder)
+    checked, timed, notes = choose_models(options.model, options.shape, folder)
     for note in notes:
-        _tell(note)
+        _print_line(note)
     peaks = card.measure_peaks(device, size)
     results |= {
         "card": card.card_name(device),
-        "software": card.software(device),
+        "software": card.software_versions(device),
         "peaks": peaks._asdict(),
-        "models": [s.described() for s in dict.fromkeys((checked, *timed))],
+        "models": [s.to_json() for s in dict.fromkeys((checked, *timed))],
         "notes": notes,
         "seconds": {},
     }
-    _tell(
+    _print_line(
         f"{results['card']}: {peaks.flops / 1e12:,.2f} TFLOP/s in {peaks.dtype}, "
         f"{peaks.bandwidth / 1e9:,.0f} GB/s"
     )
 
     def train(subject: Subject) -> list[dict[str, Any]]:
-        return measure_training(subject, size, device, peaks, _tell)
+        return measure_training(subject, size, device, peaks, _print_line)
 
     def rollout(subject: Subject) -> list[dict[str, Any]]:
-        return measure_rollouts(subject, size, device, peaks, _tell)
+        return measure_rollouts(subject, size, device, peaks, _print_line)
 
     measures = {
-        "equal": lambda: measure_equal(checked, size, device, _tell),
+        "equal": lambda: compare_with_cpu(checked, size, device, _print_line),
         "train": lambda: [row for subject in timed for row in train(subject)],
         "rollout": lambda: [row for subject in timed for row in rollout(subject)],
     }
@@ -123,28 +123,31 @@ def _measure(options: argparse.Namespace, results: dict[str, Any], folder: Path)
         except Exception as error:  # other parts can still be measured
             traceback.print_exc()
             results[part] = f"failed: {type(error).__name__}: {error}"
-        card.free(device)
+        card.free_memory(device)
         results["seconds"][part] = round(time.monotonic() - started, 1)
         if isinstance(results[part], str):
-            _tell(f"{part}: {results[part]}")
-        _write(options.out, results)  # keep the results even if a later part crashes
+            _print_line(f"{part}: {results[part]}")
+        _write_results(options.out, results)  # keep the results even if a later part crashes
     for target in results["targets"]:
         value = NOT_RUN if target["value"] is None else f"{target['value']:.3g}"
         met = {None: "", True: "met", False: "missed"}[target["met"]]
-        _tell(f"{target['name']:40} {value:>9}  target {target['wanted']:8} {met}")
+        _print_line(f"{target['name']:40} {value:>9}  target {target['wanted']:8} {met}")
 
 
-def _write(out: Path, results: dict[str, Any]) -> None:
+def _write_results(out: Path, results: dict[str, Any]) -> None:
     """Write the results and the table, and the charts if anything was measured."""
-    from gpu_parts.table import table
-    from gpu_parts.targets import targets
+    from gpu_parts.table import to_markdown
+    from gpu_parts.targets import evaluate_targets
 
-    results["targets"] = [target._asdict() for target in targets(results)]
-    texts = {"gpu_grpo.json": json.dumps(results, indent=2) + "\n", "gpu_grpo.md": table(results)}
+    results["targets"] = [target._asdict() for target in evaluate_targets(results)]
+    texts = {
+        "gpu_grpo.json": json.dumps(results, indent=2) + "\n",
+        "gpu_grpo.md": to_markdown(results),
+    }
     if "card" in results:
-        from gpu_parts.plot import picture
+        from gpu_parts.plot import render_svg
 
-        texts["gpu_grpo.svg"] = picture(results)
+        texts["gpu_grpo.svg"] = render_svg(results)
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         part = out / f".{name}.part"
@@ -152,7 +155,7 @@ def _write(out: Path, results: dict[str, Any]) -> None:
         part.replace(out / name)
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     about, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -184,7 +187,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)
 
 

@@ -53,7 +53,7 @@ class Rollout(NamedTuple):
     success: bool
 
     @property
-    def start(self) -> int:
+    def first_sampled(self) -> int:
         """Return the position of the first sampled token."""
         return self.sampled.index(True)
 
@@ -74,7 +74,7 @@ class Job(NamedTuple):
     seed: int
     whole: bool = False
 
-    def batch(self) -> list[Rollout]:
+    def random_batch(self) -> list[Rollout]:
         """Return the trajectories, group by group; half of each group succeed.
 
         In whole steps, each side samples its own ids, and only lengths and successes are used.
@@ -83,12 +83,12 @@ class Job(NamedTuple):
         vocabulary = json.loads((Path(self.folder) / "config.json").read_text())["vocab_size"]
         rollouts = []
         for index in range(self.groups * self.group_size):
-            sampled = self._mask(rng)
+            sampled = self._random_mask(rng)
             ids = rng.integers(FIRST_ID, vocabulary, size=len(sampled)).tolist()
             rollouts.append(Rollout(tuple(ids), tuple(sampled), index % 2 == 0))
         return rollouts
 
-    def _mask(self, rng: np.random.Generator) -> list[bool]:
+    def _random_mask(self, rng: np.random.Generator) -> list[bool]:
         def length(median: float) -> int:
             draw = median if self.equal else rng.lognormal(np.log(median), 0.6)
             return max(1, round(draw))
@@ -106,9 +106,9 @@ class Job(NamedTuple):
         return mask
 
 
-def width_of(batch: Sequence[Rollout]) -> int:
+def padded_width(batch: Sequence[Rollout]) -> int:
     """Return the width of the padded batch; TRL pads prompts left and answers right."""
-    return max(r.start for r in batch) + max(len(r.ids) - r.start for r in batch)
+    return max(r.first_sampled for r in batch) + max(len(r.ids) - r.first_sampled for r in batch)
 
 
 class Update(NamedTuple):
@@ -146,17 +146,17 @@ class Meter:
         import torch
 
         self._torch, self._cuda, self._channel = torch, job.device == "cuda", channel
-        self._resident = self._peak() if self._cuda else _resident_bytes()
+        self._resident = self._peak_bytes() if self._cuda else _resident_bytes()
         self._device = torch.cuda.get_device_name() if self._cuda else ""
         self._channel.send("ready")
 
-    def begin(self) -> None:
+    def wait_and_start(self) -> None:
         """Wait for this side's turn and start the clock."""
         self._channel.recv()
         self._started = time.perf_counter(), time.process_time()
         self._sampling = 0.0
 
-    def sampled(self) -> None:
+    def record_sampling(self) -> None:
         """Record the processor time that sampling has taken."""
         self._sampling = time.process_time() - self._started[1]
 
@@ -167,17 +167,17 @@ class Meter:
         before, cpu_before = self._started
         self._took = time.perf_counter() - before, time.process_time() - cpu_before
 
-    def report(self, tokens: int, loss: float, grad_norm: float) -> None:
+    def send_update(self, tokens: int, loss: float, grad_norm: float) -> None:
         """Report the update to the parent process."""
         # The kernel updates the peak lazily, so it may lag behind what is resident now.
-        peak = max(self._peak(), self._resident)
+        peak = max(self._peak_bytes(), self._resident)
         shares = self._sampling, self._took[1] - self._sampling
         memory = peak, self._resident
         self._channel.send(
             Update(*self._took, *shares, tokens, loss, grad_norm, *memory, self._device)
         )
 
-    def _peak(self) -> int:
+    def _peak_bytes(self) -> int:
         if self._cuda:
             return int(self._torch.cuda.max_memory_allocated())
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -187,7 +187,7 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def moved(model: Any, seed: int) -> None:
+def perturb_weights(model: Any, seed: int) -> None:
     """Change all weights slightly, and identically on both sides."""
     import torch
 
@@ -209,8 +209,8 @@ def run_ours(job: Job, channel: Connection) -> None:
     from coevo_gym.trainers.grpo import GRPO, GRPOConfig
     from coevo_gym.trainers.update import loss
 
-    batch = job.batch()
-    tokens = job.rows * width_of(batch)
+    batch = job.random_batch()
+    tokens = job.rows * padded_width(batch)
     model = TransformersPolicy(ModelConfig(path=job.folder, device=job.device, pack_tokens=tokens))
     config = GRPOConfig(
         lr=LR,
@@ -225,23 +225,23 @@ def run_ours(job: Job, channel: Connection) -> None:
         importance_cap=None,
     )
     learner = GRPO(model, config)  # type: ignore[arg-type]
-    moved(model.model, job.seed)
+    perturb_weights(model.model, job.seed)
     if job.whole:
-        endless(model)
-    asked = prompts(job, model.tokenizer) if job.whole else []
+        remove_stop_tokens(model)
+    asked = random_prompts(job, model.tokenizer) if job.whole else []
     meter = Meter(job, channel)
     with mock.patch.object(loss, "MAX_KL", math.inf):  # TRL does not bound the KL term
         for _ in range(job.updates):
-            meter.begin()
+            meter.wait_and_start()
             if job.whole:
-                batch = sampled(model, asked, job.group_size)
-                meter.sampled()
+                batch = sample_rollouts(model, asked, job.group_size)
+                meter.record_sampling()
             metrics = learner.update(as_groups(batch, job.group_size))
             meter.stop()
-            meter.report(int(metrics["tokens"]), metrics["loss"], metrics["grad_norm"])
+            meter.send_update(int(metrics["tokens"]), metrics["loss"], metrics["grad_norm"])
 
 
-def endless(policy: Any) -> None:
+def remove_stop_tokens(policy: Any) -> None:
     """Make a policy sample each answer up to its maximum length, with no stop tokens."""
     from coevo_gym.agents.chat.format import ChatFormat
 
@@ -251,15 +251,15 @@ def endless(policy: Any) -> None:
     policy.format = Endless(policy.tokenizer)
 
 
-def prompts(job: Job, tokenizer: Any) -> list[str]:
+def random_prompts(job: Job, tokenizer: Any) -> list[str]:
     """Return a text per group whose chat, with an answer, has the maximum number of tokens."""
     from coevo_gym.agents.chat.format import ChatFormat
 
     form, rng = ChatFormat(tokenizer), np.random.default_rng(job.seed)
-    return [chat_text(form, job.longest - ANSWER, rng) for _ in range(job.groups)]
+    return [random_chat_text(form, job.longest - ANSWER, rng) for _ in range(job.groups)]
 
 
-def sampled(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
+def sample_rollouts(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
     """Sample ``size`` answers of exactly :data:`ANSWER` tokens to each prompt."""
     from coevo_gym.core.seams import Message, Prompt, Sampling
 
@@ -300,7 +300,7 @@ def decisions(rollout: Rollout) -> list[Any]:
     """Return a token decision for each answer, with placeholder log-probabilities."""
     from coevo_gym.core.trajectory import TokenDecision
 
-    turns, at = [], rollout.start
+    turns, at = [], rollout.first_sampled
     while at < len(rollout.ids):
         end = at
         while end < len(rollout.ids) and rollout.sampled[end]:
@@ -325,7 +325,7 @@ def run_trl(job: Job, channel: Connection) -> None:
     from transformers.trainer_callback import PrinterCallback
     from trl import GRPOTrainer
 
-    batch, losses = job.batch(), []
+    batch, losses = job.random_batch(), []
     norms: list[float] = []
     tokenizer = AutoTokenizer.from_pretrained(job.folder)
 
@@ -333,9 +333,9 @@ def run_trl(job: Job, channel: Connection) -> None:
         def _generate(self, prompts: list[Any]) -> Any:
             if not job.whole:
                 return super()._generate(prompts)
-            meter.begin()
+            meter.wait_and_start()
             output = super()._generate(prompts)
-            meter.sampled()
+            meter.record_sampling()
             self.tokens = sum(len(ids) for side in output[:2] for ids in side)
             return output
 
@@ -355,23 +355,25 @@ def run_trl(job: Job, channel: Connection) -> None:
             norms.append(float(logs["grad_norm"]))
             if state.global_step % job.epochs == 0:
                 loss = sum(float(value) for value in losses) / job.epochs
-                meter.report(trainer.tokens, loss, statistics.fmean(norms))
+                meter.send_update(trainer.tokens, loss, statistics.fmean(norms))
                 losses.clear()
                 norms.clear()
 
     def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        meter.begin()
+        meter.wait_and_start()
         return {
-            "prompt_ids": [list(r.ids[: r.start]) for r in batch],
-            "completion_ids": [list(r.ids[r.start :]) for r in batch],
+            "prompt_ids": [list(r.ids[: r.first_sampled]) for r in batch],
+            "completion_ids": [list(r.ids[r.first_sampled :]) for r in batch],
             "logprobs": None,
-            "env_mask": [[int(is_sampled) for is_sampled in r.sampled[r.start :]] for r in batch],
+            "env_mask": [
+                [int(is_sampled) for is_sampled in r.sampled[r.first_sampled :]] for r in batch
+            ],
         }
 
     with tempfile.TemporaryDirectory() as scratch:
         asked: list[Any] = [str(i) for i in range(job.groups)]
         if job.whole:
-            texts = prompts(job, tokenizer)
+            texts = random_prompts(job, tokenizer)
             asked = [[{"role": "user", "content": text}] for text in texts]
         trainer = Measured(
             model=job.folder,
@@ -384,7 +386,7 @@ def run_trl(job: Job, channel: Connection) -> None:
         )
         trainer.tokens = sum(len(rollout.ids) for rollout in batch)
         trainer.remove_callback(PrinterCallback)
-        moved(trainer.model, job.seed)
+        perturb_weights(trainer.model, job.seed)
         meter = Meter(job, channel)
         trainer.train()
 
@@ -429,7 +431,9 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
 # Texts and processes.
 
 
-def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any] = ()) -> str:
+def random_chat_text(
+    form: Any, n: int, rng: np.random.Generator, before: Sequence[Any] = ()
+) -> str:
     """Return a random user message for which the prompt has ``n`` tokens.
 
     Args:
@@ -452,16 +456,16 @@ def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any]
     return text
 
 
-def child(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:
+def run_side(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:
     """Run one side, without printing to standard output."""
-    quieten()
+    redirect_output()
     import torch
 
     torch.set_num_threads(job.threads)
     target(job, channel)
 
 
-def quieten() -> None:
+def redirect_output() -> None:
     """Reserve standard output for the result, and hide progress bars of libraries."""
     os.dup2(2, 1)
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -470,19 +474,19 @@ def quieten() -> None:
     disable_progress_bar()
 
 
-def make_model(shape: str, folder: str) -> None:
+def save_model_quietly(shape: str, folder: str) -> None:
     """Call :func:`save_model` in a separate process."""
-    quieten()
+    redirect_output()
     save_model(shape, folder)
 
 
 def save_model(shape: str, folder: str) -> None:
     """Save a Llama model with random weights, a byte tokenizer and a chat template."""
     import torch
-    from gpu_parts.subjects import byte_tokenizer
+    from gpu_parts.subjects import make_byte_tokenizer
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = byte_tokenizer()
+    tokenizer = make_byte_tokenizer()
     config = LlamaConfig(
         **SHAPES[shape],
         pad_token_id=tokenizer.pad_token_id,

@@ -43,7 +43,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from grpo_sides import SHAPES, Job, Update, child, make_model, run_ours, run_trl, width_of
+from grpo_sides import (
+    SHAPES,
+    Job,
+    Update,
+    padded_width,
+    run_ours,
+    run_side,
+    run_trl,
+    save_model_quietly,
+)
 
 from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.errors import ModelError
@@ -58,7 +67,7 @@ WANTED = {"seconds": 0.8, "cpu_seconds": None, "peak_bytes": 1.0}
 WANTED_WHOLE = {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
 
 
-def compare(job: Job) -> dict[str, list[Update]]:
+def run_both_sides(job: Job) -> dict[str, list[Update]]:
     """Run the updates of both sides alternately, and return their results.
 
     Each side has its own process. Its first update is a warm-up.
@@ -66,21 +75,23 @@ def compare(job: Job) -> dict[str, list[Update]]:
     spawn = multiprocessing.get_context("spawn")
     channels = {}
     for name, target in (("ours", run_ours), ("trl", run_trl)):
-        tell(f"{name}: starting")
+        print_progress(f"{name}: starting")
         channels[name], theirs = spawn.Pipe()
-        spawn.Process(target=child, args=(target, job, theirs), daemon=True).start()
+        spawn.Process(target=run_side, args=(target, job, theirs), daemon=True).start()
         theirs.close()
-        heard(channels[name], name)
+        receive(channels[name], name)
     updates: dict[str, list[Update]] = {name: [] for name in channels}
     for turn in range(job.updates):
         for name in sorted(channels, reverse=turn % 2 == 1):
             channels[name].send("go")
-            updates[name].append(heard(channels[name], name))
-            tell(f"{name}: update {turn + 1} of {job.updates}, {updates[name][-1].seconds:.3f} s")
+            updates[name].append(receive(channels[name], name))
+            print_progress(
+                f"{name}: update {turn + 1} of {job.updates}, {updates[name][-1].seconds:.3f} s"
+            )
     return updates
 
 
-def heard(channel: Connection, name: str) -> Any:
+def receive(channel: Connection, name: str) -> Any:
     """Return a side's next message."""
     try:
         return channel.recv()
@@ -88,7 +99,7 @@ def heard(channel: Connection, name: str) -> Any:
         sys.exit(f"The side {name!r} failed; see its message above.")
 
 
-def tell(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
@@ -112,14 +123,14 @@ def ratios(updates: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
     return answer
 
 
-def agrees(updates: dict[str, list[Update]], job: Job) -> bool:
+def did_same_work(updates: dict[str, list[Update]], job: Job) -> bool:
     """Return True if both sides did the same work.
 
     All updates must have the same number of tokens. The first ones must have the same loss and
     gradient norm. In whole steps, where answers differ, gradients only need to be nonzero.
     """
     ours, theirs = updates["ours"][0], updates["trl"][0]
-    tokens = sum(len(rollout.ids) for rollout in job.batch())
+    tokens = sum(len(rollout.ids) for rollout in job.random_batch())
     if any(update.tokens != tokens for side in updates.values() for update in side):
         return False
     if job.whole:
@@ -131,10 +142,10 @@ def agrees(updates: dict[str, list[Update]], job: Job) -> bool:
     return abs(ours.loss - theirs.loss) <= 1e-4 and same_norm
 
 
-def facts(job: Job, model: str, updates: dict[str, list[Update]]) -> dict[str, Any]:
+def make_report(job: Job, model: str, updates: dict[str, list[Update]]) -> dict[str, Any]:
     """Return all results in the form that ``--json`` prints."""
-    batch = job.batch()
-    tokens, padded = sum(len(r.ids) for r in batch), width_of(batch) * len(batch)
+    batch = job.random_batch()
+    tokens, padded = sum(len(r.ids) for r in batch), padded_width(batch) * len(batch)
     processors = Path("/proc/cpuinfo")
     names = processors.read_text().split("\n") if processors.exists() else []
     cpu = next((line.partition(": ")[2] for line in names if "model name" in line), "")
@@ -152,16 +163,16 @@ def facts(job: Job, model: str, updates: dict[str, list[Update]]) -> dict[str, A
             "longest": max(len(r.ids) for r in batch),
             "sampled": sum(sum(r.sampled) for r in batch),
             "padding_share": 1 - tokens / padded,
-            "tokens_a_pass": job.rows * width_of(batch),
+            "tokens_a_pass": job.rows * padded_width(batch),
         },
         "sides": {name: [update._asdict() for update in side] for name, side in updates.items()},
         "ratios": ratios(updates),
         "wanted": WANTED_WHOLE if job.whole else WANTED,
-        "agree": agrees(updates, job),
+        "agree": did_same_work(updates, job),
     }
 
 
-def table(report: dict[str, Any]) -> str:
+def format_report(report: dict[str, Any]) -> str:
     """Return the results as a table."""
     batch, sides = report["batch"], report["sides"]
     lines = [
@@ -186,10 +197,10 @@ def table(report: dict[str, Any]) -> str:
         timed = [[update[name] for update in sides[side][1:]] for side in ("ours", "trl")]
         measure, wanted = report["ratios"][name], report["wanted"].get(name)
         spread = f"{measure['ratio']:.2f} (pairs {measure['least']:.2f} to {measure['most']:.2f})"
-        row(title, [statistics.median(t) for t in timed], ".3f", spread + aim(wanted))
+        row(title, [statistics.median(t) for t in timed], ".3f", spread + format_bound(wanted))
     last = [sides[side][-1] for side in ("ours", "trl")]
     peak, grown = (report["ratios"][name]["ratio"] for name in ("peak_bytes", "grown_bytes"))
-    wanted = aim(report["wanted"]["peak_bytes"])
+    wanted = format_bound(report["wanted"]["peak_bytes"])
     row("peak memory, MB", [u["peak_bytes"] / 1e6 for u in last], ".0f", f"{peak:.2f}{wanted}")
     more = [(u["peak_bytes"] - u["resident_bytes"]) / 1e6 for u in last]
     row("of these for the updates", more, ".0f", f"{grown:.2f}")
@@ -199,7 +210,7 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def missed(report: dict[str, Any]) -> list[str]:
+def missed_bounds(report: dict[str, Any]) -> list[str]:
     """Return the names of the ratios that miss their bounds."""
     bounds = report["wanted"].items()
     return [
@@ -207,7 +218,7 @@ def missed(report: dict[str, Any]) -> list[str]:
     ]
 
 
-def aim(wanted: float | None) -> str:
+def format_bound(wanted: float | None) -> str:
     """Return the text of a ratio's bound."""
     return "" if wanted is None else f", wanted <= {wanted}"
 
@@ -258,9 +269,9 @@ def main() -> None:
         except ModelError as error:
             sys.exit(str(error))
         if not args.model:
-            tell(f"creating a model of shape {args.shape}")
+            print_progress(f"creating a model of shape {args.shape}")
             maker = multiprocessing.get_context("spawn").Process(
-                target=make_model, args=(args.shape, folder)
+                target=save_model_quietly, args=(args.shape, folder)
             )
             maker.start()
             maker.join()
@@ -281,12 +292,12 @@ def main() -> None:
             seed=args.seed,
             whole=args.whole,
         )
-        report = facts(job, args.model or f"shape {args.shape}", compare(job))
-    print(json.dumps(report, indent=1) if args.json else table(report))
+        report = make_report(job, args.model or f"shape {args.shape}", run_both_sides(job))
+    print(json.dumps(report, indent=1) if args.json else format_report(report))
     if not report["agree"]:
         sys.exit("The two sides did different work, so their times are not comparable.")
-    if args.whole and args.model and missed(report):
-        sys.exit(f"Bounds missed by: {', '.join(missed(report))}.")
+    if args.whole and args.model and missed_bounds(report):
+        sys.exit(f"Bounds missed by: {', '.join(missed_bounds(report))}.")
 
 
 if __name__ == "__main__":

@@ -48,11 +48,11 @@ class Judged(NamedTuple):
         return not self.verdict.accepted
 
 
-def judged(name: str, n: int) -> list[Judged]:
+def judge_drafts(name: str, n: int) -> list[Judged]:
     """Return the first ``n`` drafts of a benchmark that no other gate rejects."""
     benchmark = get_benchmark(name)
     gates, drafts = default_gates(benchmark), list[Judged]()
-    for draft in _drafts(benchmark):
+    for draft in _explore_drafts(benchmark):
         result = run_gates(gates, draft)
         if result.verdict.accepted or result.verdict.gate in GATES:
             drafts.append(Judged(draft, result.verdict, result.env_steps))
@@ -61,7 +61,7 @@ def judged(name: str, n: int) -> list[Judged]:
     return drafts
 
 
-def _drafts(benchmark: Benchmark) -> Iterator[Draft]:
+def _explore_drafts(benchmark: Benchmark) -> Iterator[Draft]:
     tasks = benchmark.tasks(Split.TRAIN, SUBSETS.get(benchmark.name))
     explorer = ScriptedExplorer(benchmark, rounds=1, max_steps=WALK)
     for seed in count():
@@ -73,7 +73,7 @@ def _drafts(benchmark: Benchmark) -> Iterator[Draft]:
             yield draft
 
 
-def _print(one: Judged) -> None:
+def _print_draft(one: Judged) -> None:
     turns = getattr(one.draft.world, "turns", (one.draft.instruction,))
     print(f"\n{'LOST' if one.lost else 'kept'}  {' / '.join(turns)}")
     for action in one.draft.solution:
@@ -90,10 +90,10 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print every draft")
     arguments = parser.parse_args()
     for name in arguments.benchmarks:
-        drafts = judged(name, arguments.n)
+        drafts = judge_drafts(name, arguments.n)
         lost = [one for one in drafts if one.lost]
         for one in drafts if arguments.show else lost:
-            _print(one)
+            _print_draft(one)
         steps = sum(one.env_steps for one in drafts)
         print(
             f"{name}: {len(lost)} of {len(drafts)} lost; {steps / len(drafts):.1f} env steps each"

@@ -34,7 +34,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from grpo_sides import SHAPES, chat_text, endless, save_model
+from grpo_sides import SHAPES, random_chat_text, remove_stop_tokens, save_model
 from torch import Tensor
 
 import coevo_gym
@@ -110,25 +110,25 @@ class Measured(NamedTuple):
         return self.sampling_s + self.update_s
 
 
-def measure(policy: TransformersPolicy, way: Way) -> Measured:
+def measure_step(policy: TransformersPolicy, way: Way) -> Measured:
     """Play episodes, and update the policy once."""
     started = time.process_time()
-    groups = play(policy, way.mixed)
+    groups = sample_episodes(policy, way.mixed)
     played = time.process_time()
-    update(policy, way, groups)
+    update_policy(policy, way, groups)
     done = time.process_time()
     assert policy._prefixes is not None
     return Measured(played - started, done - played, policy._prefixes.read, groups)
 
 
-def update(policy: TransformersPolicy, way: Way, groups: Sequence[Group]) -> None:
+def update_policy(policy: TransformersPolicy, way: Way, groups: Sequence[Group]) -> None:
     """Update the policy once from the given episodes."""
     learner = (ReadsAll if way.whole else GRPO)(policy, SETTINGS)
-    with nothing_shared() if way.whole else nullcontext():
+    with disable_sharing() if way.whole else nullcontext():
         learner.update(groups)
 
 
-def play(policy: TransformersPolicy, mixed: int) -> list[Group]:
+def sample_episodes(policy: TransformersPolicy, mixed: int) -> list[Group]:
     """Sample all episodes, turn by turn."""
     episodes = GROUPS * SIZE
     rngs = [np.random.default_rng((0, i // SIZE)) for i in range(episodes)]
@@ -136,7 +136,7 @@ def play(policy: TransformersPolicy, mixed: int) -> list[Group]:
     decided: list[list[TokenDecision]] = [[] for _ in range(episodes)]
     for turn in range(TURNS):
         for i, rng in enumerate(rngs):
-            text = chat_text(policy.format, FIRST + turn * A_TURN, rng, chats[i])
+            text = random_chat_text(policy.format, FIRST + turn * A_TURN, rng, chats[i])
             chats[i] += (Message("user", text),)
             if turn == 0:
                 rngs[i] = np.random.default_rng((1, i))  # later tokens belong to the episode
@@ -185,9 +185,9 @@ class Precision(NamedTuple):
     norm: float
 
 
-def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
+def compare_precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
     """Compare a policy in bf16 with one that has the same weights in fp32."""
-    groups = play(half, GROUPS)
+    groups = sample_episodes(half, GROUPS)
     parts = [one for g in groups for t in g.trajectories for one in segments(decisions(t))]
     sampled = torch.tensor([logprob for part in parts for logprob in part.logprobs])
     logps, gradients = [], []
@@ -198,19 +198,19 @@ def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
         GRPO(policy, SETTINGS).update(groups)
         gradients.append([weight.grad for weight in policy.parameters()])
         policy.model.zero_grad(set_to_none=True)
-    exact_norm, half_norm = (math.sqrt(square(gradient)) for gradient in gradients)
+    exact_norm, half_norm = (math.sqrt(sum_of_squares(gradient)) for gradient in gradients)
     cosine = dot(*gradients) / (exact_norm * half_norm)
     return Precision(logps[1] - logps[0], sampled - logps[1], cosine, half_norm / exact_norm)
 
 
 @contextmanager
-def nothing_shared() -> Iterator[None]:
+def disable_sharing() -> Iterator[None]:
     """Context manager in which the learner processes each trajectory separately."""
     with patch.object(packing, "MIN_SHARED", sys.maxsize):
         yield
 
 
-def policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
+def load_policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
     """Return a policy for each data type, with and without a prefix cache."""
     variants = {}
     for way in WAYS.values():
@@ -218,7 +218,7 @@ def policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
             gib = 0.0 if way.whole else 4.0
             config = {"path": folder, "device": "cpu", "dtype": way.dtype, "prefix_cache_gib": gib}
             policy = TransformersPolicy(ModelConfig.model_validate(config))
-            endless(policy)
+            remove_stop_tokens(policy)
             variants[way.dtype, way.whole] = policy
     return variants
 
@@ -237,9 +237,9 @@ class Found(NamedTuple):
     precision: Precision
 
 
-def run(folder: str, repeats: int) -> Found:
+def measure_ways(folder: str, repeats: int) -> Found:
     """Measure all ways in turn, several times, and compare their results."""
-    variants = policies(folder)
+    variants = load_policies(folder)
     start = variants["float32", True].state_dict()
 
     def renewed(way: Way) -> TransformersPolicy:
@@ -250,21 +250,21 @@ def run(folder: str, repeats: int) -> Found:
     steps: dict[str, list[Measured]] = {name: [] for name in WAYS}
     for _ in range(repeats):
         for name, way in WAYS.items():
-            step = measure(renewed(way), way)
+            step = measure_step(renewed(way), way)
             steps[name].append(step)
             print(f"{name}: {step.sampling_s:.1f} + {step.update_s:.1f} s", file=sys.stderr)
     before, now, half, *_ = WAYS.values()
     changes = []
     for way in (before, now):
         policy = renewed(way)
-        update(policy, way, steps["before, fp32"][0].groups)
-        changes.append(less(policy.parameters(), start["weights"].values()))
-    apart = math.sqrt(square(less(*changes)) / square(changes[0]))
+        update_policy(policy, way, steps["before, fp32"][0].groups)
+        changes.append(subtract(policy.parameters(), start["weights"].values()))
+    apart = math.sqrt(sum_of_squares(subtract(*changes)) / sum_of_squares(changes[0]))
     changes.clear()
-    return Found(steps, apart, precision(renewed(now), renewed(half)))
+    return Found(steps, apart, compare_precision(renewed(now), renewed(half)))
 
 
-def less(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
+def subtract(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
     """Return the differences between corresponding tensors."""
     return [a.detach() - b for a, b in zip(one, other, strict=True)]
 
@@ -275,12 +275,12 @@ def dot(one: Iterable[Tensor], other: Iterable[Tensor]) -> float:
     return sum(float(torch.dot(a.flatten().double(), b.flatten().double())) for a, b in pairs)
 
 
-def square(tensors: Sequence[Tensor]) -> float:
+def sum_of_squares(tensors: Sequence[Tensor]) -> float:
     """Return the sum of all squared values of some tensors."""
     return dot(tensors, tensors)
 
 
-def report(steps: dict[str, list[Measured]]) -> list[str]:
+def print_table(steps: dict[str, list[Measured]]) -> list[str]:
     """Print a table; return the ways that miss their bounds."""
     missed = []
     first = steps["before, fp32"]
@@ -308,7 +308,7 @@ def report(steps: dict[str, list[Measured]]) -> list[str]:
     return missed
 
 
-def agrees(result: Found) -> bool:
+def report_agreement(result: Found) -> bool:
     """Print the differences between both ways in fp32; return True if they are only rounding."""
     pairs = [
         (one, other)
@@ -328,7 +328,7 @@ def agrees(result: Found) -> bool:
     return gap <= MAX_APART["answers"] and result.apart <= MAX_APART["weights"]
 
 
-def tell_precision(result: Precision) -> None:
+def print_precision(result: Precision) -> None:
     """Print the differences between bf16 and fp32."""
     gaps = {"its learner and fp32": result.learner, "its sampler and its learner": result.sampler}
     for between, gap in gaps.items():
@@ -366,10 +366,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{error}\nRandom weights of SmolLM2's shape are measured.", file=sys.stderr)
         if shape:
             save_model(shape, folder)
-        result = run(folder, options.repeats)
-    missed = report(result.steps)
-    agree = agrees(result)
-    tell_precision(result.precision)
+        result = measure_ways(folder, options.repeats)
+    missed = print_table(result.steps)
+    agree = report_agreement(result)
+    print_precision(result.precision)
     if missed and not options.shape:
         print(f"Bounds missed by: {'; '.join(missed)}.", file=sys.stderr)
         return 1

@@ -73,7 +73,7 @@ class Policy:
     def act(self, views: Sequence[View]) -> list[Act]:
         """Return an act for each view."""
         started, cpu = time.perf_counter(), time.thread_time()
-        acts = [Act(self._action(view)) for view in views]
+        acts = [Act(self._choose_action(view)) for view in views]
         self._asked += 1
         if self._first_s and self._asked % 5 == 2:
             self.held = max(self.held, usage())
@@ -85,7 +85,7 @@ class Policy:
         self.n_steps += len(views)
         return acts
 
-    def _action(self, view: View) -> str:
+    def _choose_action(self, view: View) -> str:
         reference, number = self._references.get(view.instruction, ()), len(view.history)
         if number < len(reference):
             return reference[number]
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     waiting: float
 
 
-def measure(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
+def measure_mode(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
     """Run each task in several envs, with all envs live at the same time."""
     benchmark = get_benchmark(name)
     env_id = next(spec.env_id for spec in benchmark_specs() if spec.name == name)
@@ -146,7 +146,7 @@ def measure(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
     return Row(mode, policy.n_steps, seconds, spent, memory, n_envs, waiting)
 
 
-def stock(name: str, tasks: Sequence[Task], n_envs: int) -> Row | None:
+def measure_stock_engine(name: str, tasks: Sequence[Task], n_envs: int) -> Row | None:
     """Measure the original engine in the same way; return None if it is not available."""
     if name not in STOCK:
         return None
@@ -176,14 +176,16 @@ def main() -> None:
     )
     print("| mode | envs | steps/s | steps per CPU s | total MB | MB per env | policy waits |")
     print("|---|---|---|---|---|---|---|")
-    measure(options.benchmark, "alone", tasks, options.envs)  # load data that is read only once
+    measure_mode(
+        options.benchmark, "alone", tasks, options.envs
+    )  # load data that is read only once
     for mode in options.modes.split(","):
-        show(measure(options.benchmark, mode, tasks, options.envs))
-    if options.stock and (row := stock(options.benchmark, tasks, options.stock)):
-        show(row)
+        print_row(measure_mode(options.benchmark, mode, tasks, options.envs))
+    if options.stock and (row := measure_stock_engine(options.benchmark, tasks, options.stock)):
+        print_row(row)
 
 
-def show(row: Row) -> None:
+def print_row(row: Row) -> None:
     """Print one row."""
     waits = "" if np.isnan(row.waiting) else f"{row.waiting:.1%}"
     memory = f"{row.memory_mb:,.0f} | {row.memory_mb / row.n_envs:,.2f}"

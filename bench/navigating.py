@@ -37,12 +37,12 @@ Steps = Sequence[Mapping[str, Any]]
 """Metrics of the learner steps of a run."""
 
 
-def unguided(steps: Steps) -> float:
+def mean_unguided_success(steps: Steps) -> float:
     """Return the mean success of unguided rollouts."""
     return fmean(step.get(FREE, step["success"]) for step in steps)
 
 
-def train(folder: Path, seed: int, steps: int, *, navigating: bool) -> Steps:
+def train_arm(folder: Path, seed: int, steps: int, *, navigating: bool) -> Steps:
     """Train one arm, and return its metrics."""
     method = f"arm.{ARM}.set.method"
     sets = {
@@ -76,10 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for seed in range(1, options.seeds + 1):
         started = time.process_time()
         with tempfile.TemporaryDirectory() as name:
-            on = train(Path(name) / "on", seed, options.steps, navigating=True)
-            off = train(Path(name) / "off", seed, options.steps, navigating=False)
-            free.append(unguided(on[-options.last :]))
-            every.append(unguided(off[-options.last :]))
+            on = train_arm(Path(name) / "on", seed, options.steps, navigating=True)
+            off = train_arm(Path(name) / "off", seed, options.steps, navigating=False)
+            free.append(mean_unguided_success(on[-options.last :]))
+            every.append(mean_unguided_success(off[-options.last :]))
         both = f"{free[-1]:.1%} | {every[-1]:.1%} | {free[-1] - every[-1]:+.1%}"
         both += f" | {sum(FREE in step for step in on)} of {len(on)}"
         print(f"| {seed} | {both} | {time.process_time() - started:.0f} |", flush=True)

@@ -66,7 +66,7 @@ SOONER = {"agentevolver": {"loop.study_only_steps": 1, "method.update_every": 1}
 """Settings that make even a short run use and evaluate experiences, by arm."""
 
 
-def analyst(messages: Messages) -> str:
+def answer_as_analyst(messages: Messages) -> str:
     """Return an answer to a study's question by rule; every third answer is useless."""
     question = messages[-1]["content"]
     draw = int(digest([message["content"] for message in messages]), 16)
@@ -79,10 +79,10 @@ def analyst(messages: Messages) -> str:
         lesson = f"Do otherwise ({draw % 5})."
         chosen = [modes[draw % len(modes)], modes[0]]
         return json.dumps({"detail": "It failed.", "step": 1, "modes": chosen, "lesson": lesson})
-    return json.dumps(_about_experiences(question, draw))
+    return json.dumps(_answer_about_experiences(question, draw))
 
 
-def _about_experiences(question: str, draw: int) -> dict[str, Any]:
+def _answer_about_experiences(question: str, draw: int) -> dict[str, Any]:
     """Return an answer to a question of agentevolver by rule."""
     if "Label each of these" in question:
         steps = re.findall(r"^\[step (\d+)\]", question, re.MULTILINE)
@@ -98,7 +98,7 @@ def _about_experiences(question: str, draw: int) -> dict[str, Any]:
     return {"lessons": lessons}
 
 
-def asks(url: str, arm: str) -> dict[str, Any]:
+def query_settings(url: str, arm: str) -> dict[str, Any]:
     """Return the settings that make an arm query a server."""
     return {
         **{f"arm.{arm}.set.method.{key}": value for key, value in ASKING.get(arm, {}).items()},
@@ -117,13 +117,13 @@ class Counting(Endpoint):
 
     def __init__(self) -> None:
         self.questions = Counter[str]()
-        super().__init__(self._count, slowness=0.0)
+        super().__init__(self._count_and_answer, slowness=0.0)
 
-    def _count(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def _count_and_answer(self, messages: Sequence[Mapping[str, str]]) -> str:
         question = digest(list(messages))
         with self._lock:
             self.questions[question] += 1
-        return f"{analyst(messages)} (question {question})"
+        return f"{answer_as_analyst(messages)} (question {question})"
 
     def take_questions(self) -> Counter[str]:
         """Return the questions that were asked since the last call."""
@@ -154,7 +154,10 @@ class Runs:
         sets = [f"arms={arm}", f"loop.max_env_steps={arguments.steps}"]
         sets += [*(f"arm.{arm}.set.{key}={value}" for key, value in sooner), *arguments.set]
         if server is not None:
-            sets += [f"{key}={str(value).lower()}" for key, value in asks(server.url, arm).items()]
+            sets += [
+                f"{key}={str(value).lower()}"
+                for key, value in query_settings(server.url, arm).items()
+            ]
         sets += ["store.checkpoint_every_steps=1", f"seed={arguments.seed}"]
         self.sets = [word for item in sets for word in ("--set", item)]
 
@@ -177,9 +180,9 @@ class Runs:
         errors = process.communicate()[1]
         if process.returncode:
             raise SystemExit(f"{self.arm}: {name} ended with {process.returncode}:\n{errors}")
-        return self.end(name)
+        return self.read_result(name)
 
-    def end(self, name: str) -> End:
+    def read_result(self, name: str) -> End:
         """Return the result of a finished run."""
         run = RunFolder(self.folder / "runs" / name)
         weights = str(read_json(run.summary)["arms"][self.arm]["weights"])
@@ -188,7 +191,7 @@ class Runs:
         memories = json.loads(saved.state["loop"]).get("memories", {})
         return End(weights, digest(memories) if memories else "")
 
-    def taped(self, name: str) -> Counter[str]:
+    def recorded_questions(self, name: str) -> Counter[str]:
         """Return the questions whose answers are recorded in a run."""
         database = self.folder / "runs" / name / "run.db"
         if not database.is_file():
@@ -200,7 +203,7 @@ class Runs:
         marks = (_MARK.search(json.loads(zlib.decompress(body))["text"]) for (body,) in bodies)
         return Counter(mark[1] for mark in marks if mark)
 
-    def killed_after(self, name: str, delay_s: float) -> bool:
+    def kill_after(self, name: str, delay_s: float) -> bool:
         """Start or resume a run and kill it; return False if it finished first."""
         process = self.start(name)
         try:
@@ -214,7 +217,7 @@ class Runs:
         return False
 
 
-def check(
+def check_arm(
     arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
 ) -> dict[str, object]:
     """Train an arm without kills and with kills, and compare the results."""
@@ -234,16 +237,16 @@ def check(
             new = server.take_questions()
             known += (new - (asked - taped)).total()
             questions += new.total()
-            taped = runs.taped(name)
+            taped = runs.recorded_questions(name)
 
     while kills < arguments.kills:
         name = f"fire-{number}"
-        killed = runs.killed_after(name, rng.uniform(0.2, 0.7) * whole_s)
+        killed = runs.kill_after(name, rng.uniform(0.2, 0.7) * whole_s)
         count_questions(name)
         if killed:
             kills += 1
         else:
-            ends.append(runs.end(name))
+            ends.append(runs.read_result(name))
             number, taped = number + 1, Counter()
     ends.append(runs.finish(f"fire-{number}"))
     count_questions(f"fire-{number}")
@@ -286,7 +289,7 @@ def main() -> None:
             Counting() if arguments.analyst else nullcontext() as server,
             tempfile.TemporaryDirectory() as folder,
         ):
-            rows.append(check(arm, arguments, Path(folder), server))
+            rows.append(check_arm(arm, arguments, Path(folder), server))
         hashes = {name: str(rows[-1][name])[:12] for name in End._fields}
         row = {**rows[-1], **hashes}
         print("| " + " | ".join(str(cell) for cell in row.values()) + " |", flush=True)

@@ -105,7 +105,7 @@ class Model(NamedTuple):
     news: int = 250
     answer: int = 60
 
-    def seconds(self, size: int, rng: Generator) -> float:
+    def draw_seconds(self, size: int, rng: Generator) -> float:
         """Return the seconds that the model needs to answer a batch."""
         longest = self.answer * float(np.exp(0.5 * rng.standard_normal(size)).max())
         cache = 2.0 * self.shape.kv_values_per_token * self.context * size
@@ -120,7 +120,7 @@ MODELS = {
 }
 
 
-def draw(quantiles: Sequence[float], rng: Generator) -> float:
+def draw_from_quantiles(quantiles: Sequence[float], rng: Generator) -> float:
     """Return a draw from a distribution given by its values at :data:`QUANTILES`."""
     return float(np.interp(rng.random(), QUANTILES, quantiles))
 
@@ -137,7 +137,7 @@ class Stand(gym.Wrapper[str, str, str, str]):
     def reset(self, **keywords: Any) -> tuple[str, dict[str, Any]]:
         """Begin an episode."""
         output = self.env.reset(**keywords)
-        time.sleep(draw(self._engine.reset_ms, self._rng) * self._s_per_ms)
+        time.sleep(draw_from_quantiles(self._engine.reset_ms, self._rng) * self._s_per_ms)
         low, high = np.log(MIN_STEPS), np.log(self._engine.most_steps)
         self._left = round(float(np.exp(self._rng.uniform(low, high))))
         return output
@@ -145,7 +145,7 @@ class Stand(gym.Wrapper[str, str, str, str]):
     def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         text, reward, terminated, truncated, info = self.env.step(action)
-        time.sleep(draw(self._engine.step_ms, self._rng) * self._s_per_ms)
+        time.sleep(draw_from_quantiles(self._engine.step_ms, self._rng) * self._s_per_ms)
         self._left -= 1
         return text, reward, terminated, truncated or self._left <= 0, info
 
@@ -188,7 +188,7 @@ class Stopwatch:
             self.began = started
         if started - self.began > self._scale.wall_s:
             raise Over
-        time.sleep(self._model.seconds(len(views), self._rng) * self._scale.stretch)
+        time.sleep(self._model.draw_seconds(len(views), self._rng) * self._scale.stretch)
         self.busy_s += time.monotonic() - started
         self.asked += len(views)
         self.batches += 1
@@ -223,7 +223,7 @@ class Beside(EnvPool):
 WAYS = ("lock step", "own pace, staleness 0", "own pace, a stream", "lock step, engines at once")
 
 
-def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
+def measure_cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
     """Run rollouts for ``scale.wall_s`` seconds, and return the results.
 
     All ways except the stream wait for the last episode of each step.
@@ -239,7 +239,7 @@ def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
     agent, envs = Stopwatch(model, scale), pool(make, max_envs=scale.live)
     with closing(envs):
         try:
-            for _ in forever(way, envs, agent):
+            for _ in run_forever(way, envs, agent):
                 pass
         except Over:
             pass
@@ -249,7 +249,7 @@ def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
     return Cell(agent.busy_s / wall, speed, agent.asked / agent.batches)
 
 
-def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
+def run_forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
     """Run episodes endlessly, as many at a time as there are envs."""
     task = coevo_gym.tasks("webshop", "train")[0]
     one_step = [TrainingEpisode(task, seed) for seed in range(envs.max_envs)]
@@ -267,7 +267,7 @@ def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
 # Times of the engines.
 
 
-def measure(name: str, n_tasks: int) -> Engine:
+def measure_engine(name: str, n_tasks: int) -> Engine:
     """Measure an engine in sequential episodes, half references and half random actions."""
     benchmark = coevo_gym.get_benchmark(name)
     env = cast(TaskEnv, gym.make(benchmark.env_id, disable_env_checker=True).unwrapped)
@@ -294,15 +294,15 @@ def measure(name: str, n_tasks: int) -> Engine:
 
 def cpu_ms(run: Callable[[], object]) -> float:
     """Return the processor time of a call in this process and its children, in ms."""
-    before, started = below(), time.process_time_ns()
+    before, started = child_cpu_ns(), time.process_time_ns()
     run()
     own = time.process_time_ns() - started
-    later = below()
+    later = child_cpu_ns()
     spent = sum(max(0, ns - before.get(pid, 0)) for pid, ns in later.items())
     return (own + spent) / 1e6
 
 
-def below() -> dict[int, int]:
+def child_cpu_ns() -> dict[int, int]:
     """Return the processor time of each child process so far, in ns."""
     times: dict[int, int] = {}
     parents = [os.getpid()]
@@ -315,14 +315,14 @@ def below() -> dict[int, int]:
     return times
 
 
-def report(scale: Scale) -> bool:
+def print_table(scale: Scale) -> bool:
     """Print the table; return True if the bound holds."""
     print("| engine | model | rollouts | policy busy | env steps/s | views per batch |")
     print("|---|---|---|---|---|---|")
     missed, idle = [], 0
     for name, engine in ENGINES.items():
         for model_name, model in MODELS.items():
-            cells = [cell(way, engine, model, scale) for way in WAYS]
+            cells = [measure_cell(way, engine, model, scale) for way in WAYS]
             for way, (busy, steps, batch) in zip(WAYS, cells, strict=True):
                 print(f"| {name} | {model_name} | {way} | {busy:.0%} | {steps:.0f} | {batch:.0f} |")
                 sys.stdout.flush()
@@ -333,7 +333,7 @@ def report(scale: Scale) -> bool:
     return bool(idle) and not missed
 
 
-def patience(scale: Scale) -> None:
+def print_patience_table(scale: Scale) -> None:
     """Print the stream's busy share and speed for several waiting times of an idle agent."""
     values = (0.0, 0.02, stream.PATIENCE, 0.1, 0.3)
     print("| engine | model | " + " | ".join(f"{value:.0%}" for value in values) + " |")
@@ -342,7 +342,7 @@ def patience(scale: Scale) -> None:
         for model_name, model in MODELS.items():
             row = []
             for stream.PATIENCE in values:
-                result = cell(WAYS[2], engine, model, scale)
+                result = measure_cell(WAYS[2], engine, model, scale)
                 row.append(f"{result.busy:.0%}, {result.steps_per_s:.0f}/s")
             print(f"| {name} | {model_name} | " + " | ".join(row) + " |")
             sys.stdout.flush()
@@ -362,14 +362,14 @@ def main() -> int:
     if options.measure:
         for name in ("webshop", "bfcl", "alfworld", "appworld"):
             try:
-                print(f'    "{name}": {measure(name, 20 if name == "appworld" else 100)},')
+                print(f'    "{name}": {measure_engine(name, 20 if name == "appworld" else 100)},')
             except CoevoError as error:
                 print(f"{name} is skipped: {error}")
         return 0
     if options.patience:
-        patience(scale)
+        print_patience_table(scale)
         return 0
-    return 0 if report(scale) else 1
+    return 0 if print_table(scale) else 1
 
 
 if __name__ == "__main__":

@@ -32,11 +32,11 @@ from coevo_gym import EvolvingTaskSampler, from_rows
 CALLS = 2_000
 
 
-def check(row: dict[str, Any], answer: str) -> bool:
+def is_correct(row: dict[str, Any], answer: str) -> bool:
     return answer == str(row["answer"])
 
 
-def more(row: dict[str, Any], findings: object) -> list[dict[str, Any]]:
+def propose_nothing(row: dict[str, Any], findings: object) -> list[dict[str, Any]]:
     return []
 
 
@@ -66,7 +66,7 @@ def main() -> None:
                 row = {"id": f"r{i}", "prompt": f"What is {i} + {i % 97}? " * 4, "answer": i}
                 lines.write(json.dumps(row) + "\n")
         begun = time.process_time()
-        rows = from_rows(file, check, propose=more, name="many")
+        rows = from_rows(file, is_correct, propose=propose_nothing, name="many")
         print(f"load     {time.process_time() - begun:8.2f} s for {n:,} rows")
     env = rows.make()
     env.reset(seed=0)

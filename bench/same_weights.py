@@ -27,7 +27,7 @@ Hashes = dict[str, dict[str, str]]
 """Hashes by seed, then by arm."""
 
 
-def weights(seed: int, arms: Sequence[str], steps: int, folder: Path) -> dict[str, str]:
+def train_and_hash(seed: int, arms: Sequence[str], steps: int, folder: Path) -> dict[str, str]:
     """Train the arms in one short run, and return the hash of each arm's weights."""
     command = [sys.executable, "-m", "coevo_gym.cli", "train", "quickstart"]
     command += ["--name", f"seed-{seed}", "--set", f"seed={seed}"]
@@ -75,7 +75,7 @@ def main() -> None:
     print("| seed | arm | weights |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for seed in arguments.seeds:
-            hashes[str(seed)] = weights(seed, arguments.arms, arguments.steps, Path(folder))
+            hashes[str(seed)] = train_and_hash(seed, arguments.arms, arguments.steps, Path(folder))
             for arm, digest in hashes[str(seed)].items():
                 print(f"| {seed} | {arm} | {digest} |", flush=True)
     if arguments.json:

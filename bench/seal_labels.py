@@ -82,7 +82,7 @@ class After(NamedTuple):
     latest: tuple[tuple[str, str], ...]
 
     @property
-    def errs(self) -> bool:
+    def has_errors(self) -> bool:
         """True if the last call to any function failed."""
         return any(is_error(result) for result in dict(self.latest).values())
 
@@ -96,24 +96,24 @@ class Reference:
         verifier = cast(BFCLVerifier, task.verifier)
         self.turns: Turns = [[bind(parse_truth(text)) for text in turn] for turn in verifier.turns]
 
-    def places(self, rng: random.Random) -> Iterator[tuple[int, int]]:
+    def call_positions(self, rng: random.Random) -> Iterator[tuple[int, int]]:
         """Yield the turn and index of each call, in random order."""
         positions = [(t, i) for t, calls in enumerate(self.turns) for i in range(len(calls))]
         rng.shuffle(positions)
         yield from positions
 
-    def busy(self, rng: random.Random, *, least: int = 1) -> Iterator[int]:
+    def turns_with_calls(self, rng: random.Random, *, least: int = 1) -> Iterator[int]:
         """Yield the turns that have at least ``least`` calls, in random order."""
         turns = [turn for turn, calls in enumerate(self.turns) if len(calls) >= least]
         rng.shuffle(turns)
         yield from turns
 
     @cached_property
-    def after(self) -> list[After]:
+    def turn_ends(self) -> list[After]:
         """Return the state after each turn of the reference."""
-        return [self.instead(turn, calls) for turn, calls in enumerate(self.turns)]
+        return [self.state_after(turn, calls) for turn, calls in enumerate(self.turns)]
 
-    def instead(self, turn: int, calls: Sequence[Call]) -> After:
+    def state_after(self, turn: int, calls: Sequence[Call]) -> After:
         """Return the state after the reference's earlier turns and a turn with these calls."""
         toolbox = Toolbox(self.world)
         before = [toolbox.call(call) for calls in self.turns[:turn] for call in calls]
@@ -121,13 +121,13 @@ class Reference:
         results = (*before, *(result for _, result in latest))
         return After(toolbox.state(), results, tuple(latest))
 
-    def differs(self, turn: int, after: After) -> tuple[bool, bool]:
+    def compare(self, turn: int, after: After) -> tuple[bool, bool]:
         """Return two flags: True if the state is wrong, and True if a result is missing."""
-        should = self.after[turn]
+        should = self.turn_ends[turn]
         wanted = Counter(result for _, result in should.latest)
         return after.state != should.state, bool(wanted - Counter(after.results))
 
-    def with_turn(self, turn: int, messages: Sequence[str]) -> list[str]:
+    def replace_turn(self, turn: int, messages: Sequence[str]) -> list[str]:
         """Return the reference's messages, with those of one turn replaced."""
         texts = [_format_calls(calls) for calls in self.turns]
         return [text for t, own in enumerate(texts) for text in (messages if t == turn else own)]
@@ -157,36 +157,38 @@ Fault = Callable[[Reference, random.Random], Planted | None]
 
 
 def dropped_call(reference: Reference, rng: random.Random) -> Planted | None:
-    for turn, i in reference.places(rng):
+    for turn, i in reference.call_positions(rng):
         calls = reference.turns[turn]
         left = calls[:i] + calls[i + 1 :]
         if not left or calls[i].name in {call.name for call in left}:
             continue
-        after = reference.instead(turn, left)
-        state, results = reference.differs(turn, after)
-        if (state or results) and not after.errs:
+        after = reference.state_after(turn, left)
+        state, results = reference.compare(turn, after)
+        if (state or results) and not after.has_errors:
             label = TurnLabel.STATE_MISMATCH if state else TurnLabel.MISSING_TOOL_CALL
-            return Planted(reference.with_turn(turn, _format_calls(left)), turn, label)
+            return Planted(reference.replace_turn(turn, _format_calls(left)), turn, label)
     return None
 
 
 def wrong_argument(reference: Reference, rng: random.Random) -> Planted | None:
-    for turn, i in reference.places(rng):
+    for turn, i in reference.call_positions(rng):
         calls = reference.turns[turn]
         if not calls[i].arguments:
             continue
         name = rng.choice(list(calls[i].arguments))
-        wrong = Call(calls[i].name, {**calls[i].arguments, name: _other(calls[i].arguments[name])})
+        wrong = Call(
+            calls[i].name, {**calls[i].arguments, name: _change_value(calls[i].arguments[name])}
+        )
         variant = [*calls[:i], wrong, *calls[i + 1 :]]
         if calls[i] not in variant and any(
-            reference.differs(turn, reference.instead(turn, variant))
+            reference.compare(turn, reference.state_after(turn, variant))
         ):
             label = TurnLabel.ARGUMENT_MISMATCH
-            return Planted(reference.with_turn(turn, _format_calls(variant)), turn, label)
+            return Planted(reference.replace_turn(turn, _format_calls(variant)), turn, label)
     return None
 
 
-def _other(value: Any) -> Any:
+def _change_value(value: Any) -> Any:
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, (int, float)):
@@ -195,16 +197,16 @@ def _other(value: Any) -> Any:
 
 
 def unreadable(reference: Reference, rng: random.Random) -> Planted | None:
-    for turn, i in reference.places(rng):
+    for turn, i in reference.call_positions(rng):
         calls = reference.turns[turn]
         left = calls[:i] + calls[i + 1 :]
-        if any(reference.differs(turn, reference.instead(turn, left))):
+        if any(reference.compare(turn, reference.state_after(turn, left))):
             blocks = [write_hermes([call]) for call in calls]
             blocks[i] = blocks[i].replace("}\n</tool_call>", "\n</tool_call>")
             # A message without a readable call ends its turn.
             messages = ["\n".join(blocks), CLOSING] if left else blocks
             label = TurnLabel.INVALID_TOOL_CALL
-            return Planted(reference.with_turn(turn, messages), turn, label)
+            return Planted(reference.replace_turn(turn, messages), turn, label)
     return None
 
 
@@ -215,19 +217,19 @@ def spurious_call(reference: Reference, rng: random.Random) -> Planted | None:
         return None
     turn = rng.choice(idle)
     messages = _format_calls([rng.choice(others)])
-    return Planted(reference.with_turn(turn, messages), turn, TurnLabel.SPURIOUS_TOOL_CALL)
+    return Planted(reference.replace_turn(turn, messages), turn, TurnLabel.SPURIOUS_TOOL_CALL)
 
 
 def no_call(reference: Reference, rng: random.Random) -> Planted | None:
-    turn = next(reference.busy(rng), None)
+    turn = next(reference.turns_with_calls(rng), None)
     if turn is None:
         return None
-    return Planted(reference.with_turn(turn, [CLOSING]), turn, TurnLabel.EMPTY_TURN)
+    return Planted(reference.replace_turn(turn, [CLOSING]), turn, TurnLabel.EMPTY_TURN)
 
 
 def unrepaired(reference: Reference, rng: random.Random) -> Planted | None:
     held_out = {name for _, names in reference.world.held_out for name in names}
-    for turn, i in reference.places(rng):
+    for turn, i in reference.call_positions(rng):
         calls = reference.turns[turn]
         if calls[i].name in [call.name for call in calls[:i] + calls[i + 1 :]]:
             continue
@@ -241,35 +243,35 @@ def unrepaired(reference: Reference, rng: random.Random) -> Planted | None:
         if not failing:
             continue
         variant = [*calls[:i], Call(rng.choice(failing), {}), *calls[i + 1 :]]
-        after = reference.instead(turn, variant)
-        if reference.differs(turn, after) == (False, True) and after.errs:
+        after = reference.state_after(turn, variant)
+        if reference.compare(turn, after) == (False, True) and after.has_errors:
             label = TurnLabel.RECOVERY_FAILURE
-            return Planted(reference.with_turn(turn, _format_calls(variant)), turn, label)
+            return Planted(reference.replace_turn(turn, _format_calls(variant)), turn, label)
     return None
 
 
 def wrong_order(reference: Reference, rng: random.Random) -> Planted | None:
-    for turn in reference.busy(rng, least=2):
-        for order in _orders(reference.turns[turn], rng):
-            if reference.differs(turn, reference.instead(turn, order))[0]:
+    for turn in reference.turns_with_calls(rng, least=2):
+        for order in _other_orders(reference.turns[turn], rng):
+            if reference.compare(turn, reference.state_after(turn, order))[0]:
                 label = TurnLabel.STATE_MISMATCH
-                return Planted(reference.with_turn(turn, _format_calls(order)), turn, label)
+                return Planted(reference.replace_turn(turn, _format_calls(order)), turn, label)
     return None
 
 
 def missing_output(reference: Reference, rng: random.Random) -> Planted | None:
-    for turn in reference.busy(rng, least=2):
+    for turn in reference.turns_with_calls(rng, least=2):
         calls = reference.turns[turn]
         once = [call for i, call in enumerate(calls) if call not in calls[:i]]
-        for variant in [*([once] if once != calls else []), *_orders(calls, rng)]:
-            after = reference.instead(turn, variant)
-            if reference.differs(turn, after) == (False, True) and not after.errs:
+        for variant in [*([once] if once != calls else []), *_other_orders(calls, rng)]:
+            after = reference.state_after(turn, variant)
+            if reference.compare(turn, after) == (False, True) and not after.has_errors:
                 label = TurnLabel.RESPONSE_MISMATCH
-                return Planted(reference.with_turn(turn, _format_calls(variant)), turn, label)
+                return Planted(reference.replace_turn(turn, _format_calls(variant)), turn, label)
     return None
 
 
-def _orders(calls: Sequence[Call], rng: random.Random) -> Iterator[list[Call]]:
+def _other_orders(calls: Sequence[Call], rng: random.Random) -> Iterator[list[Call]]:
     """Yield different orders of a turn's calls."""
     yield list(calls[::-1])
     for _ in range(ORDERS):
@@ -277,7 +279,7 @@ def _orders(calls: Sequence[Call], rng: random.Random) -> Iterator[list[Call]]:
 
 
 def cut(reference: Reference, rng: random.Random) -> Planted | None:
-    turn = next(reference.busy(rng), None)
+    turn = next(reference.turns_with_calls(rng), None)
     if turn is None:
         return None
     texts = [text for calls in reference.turns[:turn] for text in _format_calls(calls)]
@@ -314,19 +316,19 @@ class Bench:
             self.env.cut(EndReason.TIME_LIMIT)
         return eval_trajectory_of(self.env)
 
-    def labels(self, task: Task, planted: Planted) -> tuple[str, ...]:
+    def label_turns(self, task: Task, planted: Planted) -> tuple[str, ...]:
         """Return the label of each turn of an episode."""
         episode = self.play(task, planted.messages, cut=planted.cut)
         return self.benchmark.diagnose(episode).turns
 
 
-def as_documented(labels: Sequence[str], planted: Planted) -> bool:
+def has_documented_labels(labels: Sequence[str], planted: Planted) -> bool:
     """Return True if an episode with a planted fault gets the documented labels."""
     before, own = labels[: planted.turn], labels[planted.turn]
     return set(before) <= FINE and own == planted.label
 
 
-def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:
+def count_reference_labels(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:
     """Return counts of the labels of references, and the tasks with unexpected labels."""
     counts, wrong = Counter[str](), list[str]()
     for number, task in enumerate(tasks, start=1):
@@ -335,7 +337,7 @@ def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[
         counts.update(labels)
         if not labels or not set(labels) <= FINE:
             wrong.append(task.name)
-        _progress("references", number, len(tasks))
+        _print_progress("references", number, len(tasks))
     return counts, wrong
 
 
@@ -362,7 +364,9 @@ class Row(NamedTuple):
         return 1.0 - len(self.wrong) / self.fits if self.fits else 0.0
 
 
-def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most: int) -> Row:
+def measure_fault(
+    bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most: int
+) -> Row:
     """Plant a fault in tasks, in an order drawn with the seed, until enough have it."""
     name = fault.__name__
     order = random.Random(f"{seed} {name}").sample(tasks, len(tasks))
@@ -374,20 +378,20 @@ def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most
         planted = fault(Reference(task), random.Random(f"{seed} {name} {task.name}"))
         if planted is not None:
             fits += 1
-            labels = bench.labels(task, planted)
+            labels = bench.label_turns(task, planted)
             counts[labels[planted.turn]] += 1
-            if not as_documented(labels, planted):
+            if not has_documented_labels(labels, planted):
                 wrong.append((task.name, planted, labels))
-        _progress(name, fits, most)
+        _print_progress(name, fits, most)
     return Row(name, fits, tried, counts, wrong)
 
 
-def _progress(what: str, done: int, of: int) -> None:
+def _print_progress(what: str, done: int, of: int) -> None:
     if sys.stderr.isatty():
         print(f"\r{what:15} {done:4} of {of}", end="\n" if done == of else "", file=sys.stderr)
 
 
-def costs() -> dict[str, float]:
+def labelling_costs() -> dict[str, float]:
     """Return the milliseconds to label an episode of 20 steps, for each benchmark."""
     turn = {"reached": True, "reference": True, "calls": 3, "outcome": "passed"}
     text = "Execution failed. Traceback:\nException: Response status code is 401:\n{}\n" * 40
@@ -398,7 +402,7 @@ def costs() -> dict[str, float]:
         "appworld": ({"tests": [{"requirement": "a row", "passed": False}] * 10}, {}),
     }
     return {
-        name: _cost(
+        name: _labelling_ms(
             require_diagnosable(get_benchmark(name)),
             EvalTrajectory(
                 task_id="t",
@@ -418,7 +422,7 @@ def costs() -> dict[str, float]:
     }  # fmt: skip
 
 
-def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) -> float:
+def _labelling_ms(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) -> float:
     """Return the median time to label an episode, in milliseconds."""
     seconds = []
     for _ in range(times):
@@ -428,7 +432,7 @@ def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) 
     return 1000 * sorted(seconds)[times // 2]
 
 
-def showing() -> float:
+def rendering_ms() -> float:
     """Return the median milliseconds to render an episode whose steps all fail differently."""
     interface = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
     tools = json.dumps([{"function": schema(name)} for name in functions_of()])
@@ -458,22 +462,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     most = 3 if options.quick else MAX_TASKS
     with closing(Bench()) as bench:
         played = every[::40] if options.quick else every
-        counts, odd = references(bench, played)
+        counts, odd = count_reference_labels(bench, played)
         print(f"references: {len(played) - len(odd)} of {len(played)} tasks as they should be")
         print(f"  turns: {', '.join(f'{n} {label}' for label, n in counts.most_common())}")
         print(f"{'fault':15} {'tasks':>5} {'tried':>5} {'as documented':>13}  labels", flush=True)
         rows = []
         for fault in FAULTS:
-            row = judged(bench, fault, every, seed=options.seed, most=most)
+            row = measure_fault(bench, fault, every, seed=options.seed, most=most)
             rows.append(row)
             text = ", ".join(f"{n} {label}" for label, n in row.said.most_common())
             print(f"{row.fault:15} {row.fits:5} {row.looked_at:5} {row.share:13.1%}  {text}")
             sys.stdout.flush()
             for name, planted, labels in row.wrong if options.show else ():
                 print(f"  {name} turn {planted.turn}: {planted.label}, actual: {labels}")
-    for name, cost in costs().items():
+    for name, cost in labelling_costs().items():
         print(f"labelling an episode of {STEPS} steps of {name}: {cost:.3f} ms")
-    print(f"showing an episode of {STEPS} steps: {showing():.3f} ms")
+    print(f"showing an episode of {STEPS} steps: {rendering_ms():.3f} ms")
     for name in odd:
         print(f"not as it should be: the reference of {name}")
     return 1 if odd or any(row.share < WANTED for row in rows) else 0

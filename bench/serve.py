@@ -27,7 +27,7 @@ from coevo_gym.remote import RemoteTaskEnv, TicketClient
 
 
 @contextmanager
-def server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def run_server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start ``coevo serve webshop`` without rounds; yield its process and its address."""
     process = subprocess.Popen(
         [
@@ -68,7 +68,7 @@ def play(address: str, seconds: float, seed: int, queue: Any) -> None:
     queue.put((steps, time.process_time() - begun))
 
 
-def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
+def measure_empty_episodes(pid: int, address: str, n: int) -> dict[str, float]:
     """Return the CPU and wall time of taking a ticket and reporting an episode without steps."""
     client = TicketClient(address)
     client.give_back(client.take()["id"])  # wait for the first round
@@ -87,7 +87,7 @@ def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
     return {"server_cpu_ms_a_pair": 1e3 * cpu / n, "wall_ms_a_pair": 1e3 * wall / n}
 
 
-def served_steps(pid: int, address: str, n: int, seconds: float) -> dict[str, float]:
+def measure_steps(pid: int, address: str, n: int, seconds: float) -> dict[str, float]:
     """Return the speed and the CPU time of the steps of ``n`` client processes."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
@@ -121,10 +121,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as (process, address):
+    with tempfile.TemporaryDirectory() as folder, run_server(Path(folder)) as (process, address):
         rows = {
-            **empty_pairs(process.pid, address, options.pairs),
-            **served_steps(process.pid, address, options.clients, options.seconds),
+            **measure_empty_episodes(process.pid, address, options.pairs),
+            **measure_steps(process.pid, address, options.clients, options.seconds),
         }
     about = {"cores": os.cpu_count(), "python": platform.python_version(), "load_before": load}
     print(json.dumps({**about, **{name: round(value, 3) for name, value in rows.items()}}))

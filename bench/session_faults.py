@@ -63,7 +63,7 @@ class Server:
         assert match
         self.address, self.port, self.kills = match.group(), match.group(1), self.kills + 1
 
-    def kill(self) -> None:
+    def kill_and_restart(self) -> None:
         """Kill the server without warning, and restart it with the same database."""
         self.process.kill()
         self.process.wait()
@@ -81,7 +81,7 @@ def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]
     return trajectory_to_json(trajectory_of(env))
 
 
-def work(address: str, log: str, seed: int, stop: Any) -> None:
+def play_tickets(address: str, log: str, seed: int, stop: Any) -> None:
     """Play tickets until ``stop`` is set, and log each acknowledged report."""
     rng, client = random.Random(seed), TicketClient(address)
     env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
@@ -102,7 +102,7 @@ def work(address: str, log: str, seed: int, stop: Any) -> None:
             acknowledged.write(f"{time.monotonic()} {ticket['id']} {ended or 'unknown'}\n")
 
 
-def drain(client: TicketClient) -> None:
+def play_remaining(client: TicketClient) -> None:
     """Play the remaining episodes until all groups are closed."""
     env, rng = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True), random.Random(0)
     while groups := client.save()["ledger"]["groups"]:
@@ -116,7 +116,7 @@ def drain(client: TicketClient) -> None:
             time.sleep(1.0)  # wait for the leases of killed workers to expire
 
 
-def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def inject_faults(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     stop, rng, kills, begun = context.Event(), random.Random(0), 0, time.monotonic()
     server = Server(folder)
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     def hire(seed: int) -> Any:
         worker = context.Process(
-            target=work, args=(server.address, str(folder / f"{seed}.log"), seed, stop)
+            target=play_tickets, args=(server.address, str(folder / f"{seed}.log"), seed, stop)
         )
         worker.start()
         return worker
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         workers[victim].join()
         workers[victim], seeds, kills = hire(seeds), seeds + 1, kills + 1
         if kills % options.server_every == 0:
-            server.kill()
+            server.kill_and_restart()
     stop.set()
     for worker in workers:
         worker.join()
@@ -147,7 +147,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     lines.sort(key=lambda line: float(line[0]))
     tickets = [line[1] for line in lines if line[2:] == ["reported"]]
     before = client.metrics()
-    drain(client)
+    play_remaining(client)
     after = client.metrics()
     again = [client.report(id, {}) for id in tickets[-ASKED_AGAIN:]]
     state = client.save()
@@ -185,7 +185,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = run(options, Path(folder))
+        result = inject_faults(options, Path(folder))
     about = {"cores": os.cpu_count(), "python": platform.python_version()}
     print(json.dumps({**about, **result}, indent=2))
     clean = not any(

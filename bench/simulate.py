@@ -18,8 +18,8 @@ from multiprocessing import get_context
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from simulated.simulation import simulate, world_settings
-from simulated.worlds import CONTROLS, NULL, WORLDS, WorldConfig, world_named
+from simulated.simulation import curriculum_settings, simulate
+from simulated.worlds import CONTROLS, NULL, WORLDS, WorldConfig, find_world
 
 from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.stats import Paired, paired
@@ -86,9 +86,9 @@ def simulation_of(name: str, row: Row, world: str) -> Simulation:
     Raises:
         ConfigError: if the world does not exist, or a setting is invalid.
     """
-    config = world_named(world)
+    config = find_world(world)
     tree = {
-        **dict(flatten({"curriculum": world_settings(config)})),
+        **dict(flatten({"curriculum": curriculum_settings(config)})),
         "arms": [name],
         "arm": {name: {"method": row.method or name, "set": row.set}},
     }
@@ -136,11 +136,11 @@ def summary(lines: Mapping[str, Sequence[Line]]) -> Iterator[str]:
         yield f"{NULL}: the means of all rows lie within {points:.1f} points."
 
 
-def _success(simulation: Simulation, seed: int) -> float:
+def _run_seed(simulation: Simulation, seed: int) -> float:
     return simulation.run(seed)["success"]
 
 
-def _in_words(line: Line) -> str:
+def _format_line(line: Line) -> str:
     parts = [f"{line.row:14}", f"{fmean(line.successes):6.1%}"]
     for baseline, one in line.against.items():
         low, high = 100 * one.low, 100 * one.high
@@ -163,9 +163,9 @@ def main() -> None:
         for world in chosen.worlds:
             rows = {n: ROWS[n] for n in chosen.rows if world in (ROWS[n].worlds or [world])}
             runs = {name: simulation_of(name, row, world) for name, row in rows.items()}
-            waiting = {n: pool.map(partial(_success, run), seeds) for n, run in runs.items()}
+            waiting = {n: pool.map(partial(_run_seed, run), seeds) for n, run in runs.items()}
             lines[world] = [*lines_of({name: [*values] for name, values in waiting.items()})]
-            print(f"{world}, {len(seeds)} seeds", *map(_in_words, lines[world]), sep="\n  ")
+            print(f"{world}, {len(seeds)} seeds", *map(_format_line, lines[world]), sep="\n  ")
     print(*summary(lines), sep="\n")
 
 

@@ -89,7 +89,7 @@ WORK = {
 }
 
 
-def torn(action: str, rng: Generator) -> str:
+def damage_action(action: str, rng: Generator) -> str:
     """Return a damaged copy of an action."""
     at, odd = int(rng.integers(len(action) + 1)), draw(ODD, rng)
     head, tail = action[:at], action[at:]
@@ -101,7 +101,7 @@ def draw(values: Sequence[T], rng: Generator) -> T:
     return values[int(rng.integers(len(values)))]
 
 
-def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
+def play_episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
     """Play an episode; yield the end reason after each step, or "" while it continues."""
     choices_in = get_benchmark(env.benchmark).choices
     task, manner = draw(env.tasks, rng), int(rng.integers(3))
@@ -114,19 +114,19 @@ def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
         else:
             action = draw(draw(env.tasks, rng).solution, rng)
         if manner == TORN and rng.random() < 0.5:
-            action = torn(action, rng)
+            action = damage_action(action, rng)
         _, _, terminated, truncated, info = env.step(action)
         yield str(info["end_reason"])
         if terminated or truncated:
             return
 
 
-def soak(name: str, amount: int, path: Path) -> None:
+def measure_usage(name: str, amount: int, path: Path) -> None:
     """Do the work for a benchmark, and write the series."""
     work, rng = WORK[name], np.random.default_rng(0)
     makes = (gym.make(work.env_id, disable_env_checker=True) for _ in range(work.n_envs))
     envs = [cast(TaskEnv, wrapper.unwrapped) for wrapper in makes]
-    live = [episode(env, work, rng) for env in envs]
+    live = [play_episode(env, work, rng) for env in envs]
     counts = {"steps": 0, "episodes": 0, "solved": 0, "lost": 0}
     every, due, started = amount / SAMPLES, 0.0, time.monotonic()
     with path.open("w") as out:
@@ -138,11 +138,11 @@ def soak(name: str, amount: int, path: Path) -> None:
                     counts["episodes"] += bool(end)
                     counts["solved"] += end == "solved"
                 except StopIteration:
-                    live[place] = episode(env, work, rng)
+                    live[place] = play_episode(env, work, rng)
                 except EnvBackendError as error:
                     print(f"lost: {error}", file=sys.stderr)
                     counts["lost"] += 1
-                    live[place] = episode(env, work, rng)
+                    live[place] = play_episode(env, work, rng)
             if (done := counts[work.unit]) < due:
                 continue
             seconds = time.monotonic() - started
@@ -175,7 +175,7 @@ def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     return slope * at[-1], student_t_quantile(0.975, PARTS - 2) * error * at[-1]
 
 
-def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
+def print_table(name: str, series: Sequence[dict[str, Any]]) -> bool:
     """Print the results; return True if nothing grows."""
     work, last = WORK[name], series[-1]
     print(
@@ -218,9 +218,9 @@ def main() -> int:
     if not options.read:
         options.out.mkdir(parents=True, exist_ok=True)
         _ = get_benchmark(options.benchmark).tasks(Split.TRAIN)
-        soak(options.benchmark, options.amount or WORK[options.benchmark].amount, path)
+        measure_usage(options.benchmark, options.amount or WORK[options.benchmark].amount, path)
     series = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-    return 0 if table(options.benchmark, series) else 1
+    return 0 if print_table(options.benchmark, series) else 1
 
 
 if __name__ == "__main__":

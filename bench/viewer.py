@@ -55,7 +55,7 @@ def make_run(folder: RunFolder, episodes: int) -> None:
     resolved = load_config("quickstart", sets=sets, environ={})
     write_json(folder.manifest, make_manifest(resolved, task_sets={}))
     tasks = get_benchmark("webshop").tasks(Split.TRAIN)
-    rng, walks = np.random.default_rng(0), {task.id: walk_of(task) for task in tasks[:400]}
+    rng, walks = np.random.default_rng(0), {task.id: reference_steps(task) for task in tasks[:400]}
     steps = episodes // (K * GROUPS_A_STEP * len(ARMS))
     with closing(RunStore(folder.database, record="all")) as store:
         store._db.execute("PRAGMA synchronous=OFF")  # a crash may lose this run
@@ -76,16 +76,16 @@ def make_run(folder: RunFolder, episodes: int) -> None:
                 ]
                 store.add_groups(arm, step, groups, fired)
                 store.add_advantages(arm, step, groups, [[0.5] * K for _ in groups])
-                lines.append({"event": "step", "arm": arm, "step": step, **numbers_of(step)})
+                lines.append({"event": "step", "arm": arm, "step": step, **make_metrics(step)})
             append_lines(folder.metrics, lines)
 
 
-def numbers_of(step: int) -> dict[str, float]:
+def make_metrics(step: int) -> dict[str, float]:
     """Return about as many metrics for a step as a real run stores."""
     return {"env_steps": 500 * step, "success": 0.5} | {f"number.{n}": n * step for n in range(40)}
 
 
-def walk_of(task: Task) -> tuple[Step, ...]:
+def reference_steps(task: Task) -> tuple[Step, ...]:
     """Return the steps of a task's reference, with pages and choices."""
     session = Session(open_catalogue(task.world))  # type: ignore[arg-type]
     page, steps = session.reset(task.instruction), list[Step]()
@@ -149,7 +149,7 @@ class Viewer(NamedTuple):
 
 
 @contextmanager
-def viewing(cwd: Path) -> Iterator[Viewer]:
+def run_viewer(cwd: Path) -> Iterator[Viewer]:
     """Start a viewer, and stop it on exit."""
     command = [sys.executable, "-m", "coevo_gym.cli", "view", "--port", "0", "--no-browser"]
     process = subprocess.Popen(
@@ -165,14 +165,14 @@ def viewing(cwd: Path) -> Iterator[Viewer]:
         process.wait(30)
 
 
-def seconds(work: Callable[[], object]) -> float:
+def wall_seconds(work: Callable[[], object]) -> float:
     """Return the wall time of a function call, in seconds."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
-def first_view(client: httpx.Client, run: str) -> None:
+def request_first_view(client: httpx.Client, run: str) -> None:
     """Send all requests that a browser needs to show the list of runs and then a run."""
     page = client.get("").raise_for_status().text
     for part in page.split('"'):
@@ -194,27 +194,29 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         run = RunFolder(folder / "runs" / "many")
         if not run.manifest.is_file():
-            duration = seconds(lambda: make_run(run, options.episodes))
+            duration = wall_seconds(lambda: make_run(run, options.episodes))
             print(f"made in {duration:.0f} s, {run.database.stat().st_size / 1e6:.0f} MB")
         today, load = datetime.now(UTC).date(), os.getloadavg()[0]
         print(f"{today}, {platform.machine()}, {os.cpu_count()} cores, load {load:.1f}")
-        measure(folder)
+        measure_requests(folder)
 
 
-def measure(folder: Path) -> None:
+def measure_requests(folder: Path) -> None:
     """Print the time of each request."""
     at = "api/runs/many/trajectories"
     firsts, cpu = list[float](), list[float]()
     for _ in range(3):
-        with viewing(folder) as viewer:
+        with run_viewer(folder) as viewer:
             before = viewer.cpu_s()
-            firsts.append(seconds(lambda client=viewer.client: first_view(client, "many")))
+            firsts.append(
+                wall_seconds(lambda client=viewer.client: request_first_view(client, "many"))
+            )
             cpu.append(viewer.cpu_s() - before)
     print(
         f"first view              {_format_times(firsts)} (at most {FIRST_S:g} s), "
         f"CPU {max(cpu):.2f} s"
     )
-    with viewing(folder) as viewer:
+    with run_viewer(folder) as viewer:
         client = viewer.client
         row = client.get(f"{at}?success=true").json()["rows"][0]
         asked = {
@@ -241,7 +243,7 @@ def measure(folder: Path) -> None:
                 return client.get(path).raise_for_status()
 
             before = viewer.cpu_s()
-            times = [seconds(ask) for _ in range(TRIES)]
+            times = [wall_seconds(ask) for _ in range(TRIES)]
             used = 1000 * (viewer.cpu_s() - before) / TRIES
             slow = "" if max(times) * 1000 <= FILTER_MS else ", SLOW"
             print(f"{name:24}{_format_times(times)}, CPU {used:.0f} ms{slow}")

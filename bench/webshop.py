@@ -23,7 +23,7 @@ from coevo_gym.envs.webshop.tasks import builtin_catalogue
 COUNT = 10_000
 
 
-def memory_of(make: Callable[[int], object]) -> float:
+def measure_megabytes(make: Callable[[int], object]) -> float:
     """Return the megabytes of Python objects that :data:`COUNT` created objects keep alive."""
     gc.collect()
     tracemalloc.start()
@@ -72,8 +72,8 @@ def main() -> None:
     env(0)  # fill the caches that all envs share
     rows = [
         ("steps per second, reference episodes", f"{steps_per_second(tasks):,.0f}", ">= 5,000"),
-        (f"{COUNT:,} engine sessions", f"{memory_of(session):.1f} MB", "< 10 MB"),
-        (f"memory of {COUNT:,} envs after a reset", f"{memory_of(env):.1f} MB", "< 60 MB"),
+        (f"{COUNT:,} engine sessions", f"{measure_megabytes(session):.1f} MB", "< 10 MB"),
+        (f"memory of {COUNT:,} envs after a reset", f"{measure_megabytes(env):.1f} MB", "< 60 MB"),
         (f"catalogue of {len(catalogue):,} products", f"{loaded - started:.2f} s", ""),
         ("search index of the catalogue", f"{indexed - loaded:.2f} s", "< 1.5 s"),
     ]

@@ -58,7 +58,7 @@ def overlap_shopper(session: Session, goal: ShoppingGoal) -> None:
     instruction = goal.instruction.lower()
     session.step(f"search[{instruction}]")
     hits = session.results[:PAGE_SIZE]
-    best = max(hits, key=lambda hit: len(_words(hit.title) & _words(instruction)))
+    best = max(hits, key=lambda hit: len(_split_words(hit.title) & _split_words(instruction)))
     _buy(session, goal, best)
 
 
@@ -68,7 +68,11 @@ def thrifty_shopper(session: Session, goal: ShoppingGoal) -> None:
     session.step(f"search[{instruction}]")
     hits = session.results[:PAGE_SIZE]
     hits = tuple(hit for hit in hits if hit.prices[0] <= goal.price_cap) or hits
-    _buy(session, goal, max(hits, key=lambda hit: len(_words(hit.title) & _words(instruction))))
+    _buy(
+        session,
+        goal,
+        max(hits, key=lambda hit: len(_split_words(hit.title) & _split_words(instruction))),
+    )
 
 
 def careful_shopper(session: Session, goal: ShoppingGoal) -> None:
@@ -81,7 +85,7 @@ def careful_shopper(session: Session, goal: ShoppingGoal) -> None:
     def fit(hit: Product) -> int:
         values = " ".join(v for _, offered in hit.options for v in offered if v in instruction)
         text = f"{hit.title} {hit.description} {' '.join(hit.bullets)} {values}"
-        return len(_words(text) & _words(instruction))
+        return len(_split_words(text) & _split_words(instruction))
 
     _buy(session, goal, max(hits, key=fit))
 
@@ -92,7 +96,7 @@ def reference_shopper(session: Session, goal: ShoppingGoal) -> None:
         session.step(action)
 
 
-def _words(text: str) -> set[str]:
+def _split_words(text: str) -> set[str]:
     return set("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
@@ -105,7 +109,7 @@ def _buy(session: Session, goal: ShoppingGoal, product: Product) -> None:
     session.step("click[buy now]")
 
 
-def solved(catalogue: Catalogue, goals: Sequence[ShoppingGoal], shop: Shopper) -> float:
+def success_rate(catalogue: Catalogue, goals: Sequence[ShoppingGoal], shop: Shopper) -> float:
     """Return the share of goals for which a shopper's purchase scores 1."""
     wins = 0
     for goal in goals:
@@ -117,7 +121,7 @@ def solved(catalogue: Catalogue, goals: Sequence[ShoppingGoal], shop: Shopper) -
     return wins / len(goals)
 
 
-def fulfilling(catalogue: Catalogue, goal: ShoppingGoal) -> int:
+def count_fulfilling(catalogue: Catalogue, goal: ShoppingGoal) -> int:
     """Return the number of products that score 1 with suitable options."""
     return sum(_can_fulfil(goal, product) for product in catalogue)
 
@@ -133,14 +137,14 @@ def _can_fulfil(goal: ShoppingGoal, product: Product) -> bool:
     )
 
 
-def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> dict[str, str]:
+def measure_all(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> dict[str, str]:
     """Return all measurements; the shoppers run on about ``sample`` val goals."""
     val = [goal for goal in goals if split_of(goal.asin) is Split.VAL]
     some = val[:: max(1, len(val) // sample)]
     lengths = [len(reference_actions(goal, catalogue)) for goal in goals]
-    hits = [_on_first_page(catalogue, goal) for goal in goals]
+    hits = [_is_on_first_page(catalogue, goal) for goal in goals]
     ranked = [catalogue.search(goal.instruction)[0].asin == goal.asin for goal in goals]
-    fulfil = [fulfilling(catalogue, goal) for goal in some]
+    fulfil = [count_fulfilling(catalogue, goal) for goal in some]
     rows = {
         "tasks (train / val / test)": " / ".join(
             str(sum(split_of(goal.asin) is split for goal in goals)) for split in NATIVE_SPLITS
@@ -148,9 +152,11 @@ def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> 
         "products, with tasks": f"{len(catalogue)}, {len({goal.asin for goal in goals})}",
         "families": str(len({product.query for product in catalogue})),
         "categories": str(len({product.category for product in catalogue})),
-        "reference of at least 4 actions": _percent(sum(n >= 4 for n in lengths) / len(goals)),
-        "target on the first page of a cut search": _percent(sum(hits) / len(goals)),
-        "target is the first hit of the instruction": _percent(sum(ranked) / len(goals)),
+        "reference of at least 4 actions": _format_percent(
+            sum(n >= 4 for n in lengths) / len(goals)
+        ),
+        "target on the first page of a cut search": _format_percent(sum(hits) / len(goals)),
+        "target is the first hit of the instruction": _format_percent(sum(ranked) / len(goals)),
         "products that score 1.0, mean": f"{sum(fulfil) / len(some):.2f}",
     }
     shoppers: dict[str, Shopper] = {
@@ -163,11 +169,11 @@ def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> 
     }
     for name, shop in shoppers.items():
         repeated = some * 5 if name == "random" else some
-        rows[f"solved by: {name}"] = _percent(solved(catalogue, repeated, shop))
+        rows[f"solved by: {name}"] = _format_percent(success_rate(catalogue, repeated, shop))
     return rows
 
 
-def _on_first_page(catalogue: Catalogue, goal: ShoppingGoal) -> bool:
+def _is_on_first_page(catalogue: Catalogue, goal: ShoppingGoal) -> bool:
     return any(
         product.asin == goal.asin
         for query in search_queries(goal.instruction)
@@ -175,7 +181,7 @@ def _on_first_page(catalogue: Catalogue, goal: ShoppingGoal) -> bool:
     )
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
@@ -192,7 +198,7 @@ def main() -> None:
     goals = builtin_goals(catalogue)
     rows = {
         "catalogue, goals: seconds": f"{middle - start:.2f}, {time.perf_counter() - middle:.2f}",
-        **report(catalogue, goals, sample),
+        **measure_all(catalogue, goals, sample),
     }
     for name, value in rows.items():
         print(f"| {name} | {value} |")

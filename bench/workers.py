@@ -42,7 +42,7 @@ class Round(NamedTuple):
     busiest_ms: float
 
 
-def processes(envs: TaskVectorEnv) -> list[int]:
+def process_ids(envs: TaskVectorEnv) -> list[int]:
     """Return the process ids of this process and of the workers."""
     pids = envs.workers.pids if envs.workers is not None else ()
     return [os.getpid(), *(pid for pid in pids if pid is not None)]
@@ -65,7 +65,7 @@ def play(envs: TaskVectorEnv, tasks: Sequence[Task], n_steps: int, seed: int) ->
     """Step all envs together with random choices, and return the cost."""
     choices, rng = get_benchmark(tasks[0].benchmark).choices, random.Random(seed)
     envs.reset(options={"tasks": list(tasks)})
-    before = {pid: cpu_s(pid) for pid in processes(envs)}
+    before = {pid: cpu_s(pid) for pid in process_ids(envs)}
     began = time.perf_counter()
     for _ in range(n_steps):
         envs.step([rng.choice(choices(view) or ("print(1)",)) for view in envs.views])
@@ -73,7 +73,7 @@ def play(envs: TaskVectorEnv, tasks: Sequence[Task], n_steps: int, seed: int) ->
             envs.reset(options={"reset_mask": envs.over, "tasks": list(tasks)})
     took = time.perf_counter() - began
     n = n_steps * envs.num_envs
-    spent = [cpu_s(pid) - before[pid] for pid in processes(envs)]
+    spent = [cpu_s(pid) - before[pid] for pid in process_ids(envs)]
     return Round(n / took, sum(spent) / n * 1e3, max(spent) / n * 1e3)
 
 
@@ -122,7 +122,7 @@ def main() -> None:
     )
     print(f"first reset, including the start of workers: {first:.1f} s")
     print(f"step that replaces a lost worker and replays its episodes: {again:.2f} s")
-    for pid in processes(there)[1:]:
+    for pid in process_ids(there)[1:]:
         own, shared = memory_mb(pid)
         print(f"worker: {own:.0f} MB private, {shared:.0f} MB with its share of shared pages")
     here.close()

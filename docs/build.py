@@ -46,11 +46,11 @@ _PART = re.compile(r"^<!-- part (\S+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MU
 _SECTION = re.compile(r"^([A-Z][A-Za-z ]+):$", re.MULTILINE)
 
 
-def page(spec: BenchmarkSpec) -> str:
+def env_page(spec: BenchmarkSpec) -> str:
     """One env's page: how to make it, and its docstring."""
     module, _, name = spec.env.partition(":")
     text = inspect.getdoc(getattr(import_module(module), name)) or ""
-    text = _roles(text)
+    text = _replace_roles(text)
     body = _SECTION.sub(r"## \1", text)
     body = re.sub(r"^ {4}", "", body, flags=re.MULTILINE)
     return f"""# {spec.env_id}
@@ -112,17 +112,21 @@ own](howto/learner.md) has its own settings.
 
 def settings_page() -> str:
     """Return the page of all settings of a run."""
-    return "\n".join([_SETTINGS, *_section("", RunConfig())])
+    return "\n".join([_SETTINGS, *_settings_section("", RunConfig())])
 
 
-def _section(prefix: str, section: BaseModel) -> Iterator[str]:
+def _settings_section(prefix: str, section: BaseModel) -> Iterator[str]:
     """Return the values of a section, then its subsections."""
     model = type(section)
-    described = {"kind": "The kind of this section.", **descriptions(model)}
+    described = {"kind": "The kind of this section.", **field_descriptions(model)}
     rows = []
     for name, field in model.model_fields.items():
         if not variants(field.annotation) and f"{prefix}{name}" != _GROWTH_KIND:
-            cells = (_type(field.annotation), _default(getattr(section, name)), described[name])
+            cells = (
+                _format_type(field.annotation),
+                _format_default(getattr(section, name)),
+                described[name],
+            )
             rows.append(f"| `{prefix}{name}` | {' | '.join(cells)} |")
     if rows:
         yield "| setting | type | default | description |\n|---|---|---|---|"
@@ -137,9 +141,11 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
                 continue  # user-defined
             kind = f", kind `{kind_of(part)}`" if len(models) > 1 else ""
             yield f"##{'#' * prefix.count('.')} `{prefix}{name}`{kind}\n"
-            yield f"{_plain(inspect.getdoc(part) or '')}\n"
+            yield f"{_to_cell(inspect.getdoc(part) or '')}\n"
             usual = getattr(section, name)
-            yield from _section(f"{prefix}{name}.", usual if isinstance(usual, part) else part())
+            yield from _settings_section(
+                f"{prefix}{name}.", usual if isinstance(usual, part) else part()
+            )
 
 
 _GROWTH_KIND = "curriculum.growth.kind"
@@ -155,7 +161,7 @@ an arm determines it; a run cannot set it, but an arm can (`arm.NAME.set.{_GROWT
 """
 
 
-def descriptions(model: type[BaseModel]) -> dict[str, str]:
+def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     """Describe each field by the string below it.
 
     Raises:
@@ -171,31 +177,31 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 text = after.value if isinstance(after, ast.Expr) else None
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    texts[one.target.id] = _plain(inspect.cleandoc(text.value))
+                    texts[one.target.id] = _to_cell(inspect.cleandoc(text.value))
     return texts
 
 
-def _plain(text: str) -> str:
+def _to_cell(text: str) -> str:
     """Markdown on one line, as a cell of a table takes it."""
-    return " ".join(_roles(text).split()).replace("|", "\\|")
+    return " ".join(_replace_roles(text).split()).replace("|", "\\|")
 
 
-def _roles(text: str) -> str:
+def _replace_roles(text: str) -> str:
     """Sphinx's roles and code as Markdown has them."""
     return re.sub(r":(?:class|meth|func|mod|data):`~?([^`]+)`", r"`\1`", text).replace("``", "`")
 
 
-def _type(annotation: Any) -> str:
+def _format_type(annotation: Any) -> str:
     """Format a type for readers."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _type(arguments[0])
+        return _format_type(arguments[0])
     if origin is Literal:
         return " \\| ".join(f"`{value}`" for value in arguments)
     if origin in (Union, UnionType):
-        return " \\| ".join(_type(part) for part in arguments)
+        return " \\| ".join(_format_type(part) for part in arguments)
     if origin is tuple:
-        return f"list of {_type(arguments[0])}"
+        return f"list of {_format_type(arguments[0])}"
     if annotation is type(None):
         return "none"
     return {"str": "text", "bool": "true \\| false"}.get(
@@ -203,7 +209,7 @@ def _type(annotation: Any) -> str:
     )
 
 
-def _default(value: Any) -> str:
+def _format_default(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{item}`" for item in value)
     if value is None or value == {}:
@@ -234,39 +240,39 @@ errors and their solutions.
 
 def commands_page() -> str:
     """Return the page of all commands."""
-    return "\n".join([_COMMANDS, *_command(get_command(app), ("coevo",))])
+    return "\n".join([_COMMANDS, *_command_section(get_command(app), ("coevo",))])
 
 
-def _command(command: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _command_section(command: Any, path: tuple[str, ...]) -> Iterator[str]:
     """Describe a verb and its parameters, or the verbs of a group."""
     if hasattr(command, "commands"):
         if len(path) > 1:
-            yield f"## {' '.join(path)}\n\n{_prose(command.help)}\n"
+            yield f"## {' '.join(path)}\n\n{_help_to_markdown(command.help)}\n"
         for name, inner in command.commands.items():
-            yield from _command(inner, (*path, name))
+            yield from _command_section(inner, (*path, name))
         if len(path) > 1 and command.params:
-            yield from _parameters(command, path)
+            yield from _parameter_table(command, path)
         return
-    yield f"{'#' * len(path)} {' '.join(path)}\n\n{_prose(command.help)}\n"
-    yield from _parameters(command, path)
+    yield f"{'#' * len(path)} {' '.join(path)}\n\n{_help_to_markdown(command.help)}\n"
+    yield from _parameter_table(command, path)
 
 
-def _parameters(command: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _parameter_table(command: Any, path: tuple[str, ...]) -> Iterator[str]:
     """Return a table row for each parameter of a verb."""
     rows = []
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
             continue
-        what = _plain(getattr(parameter, "help", None) or "")
-        cells = (f"`{_spelling(parameter)}`", what + _choices(command, parameter))
-        rows.append(f"| {' | '.join(cells)} | {_usual(parameter)} |")
+        what = _to_cell(getattr(parameter, "help", None) or "")
+        cells = (f"`{_format_parameter(parameter)}`", what + _choices_sentence(command, parameter))
+        rows.append(f"| {' | '.join(cells)} | {_parameter_default(parameter)} |")
     if rows:
         yield f"| {' '.join(path)} … | description | default |\n|---|---|---|"
         yield from rows
         yield ""
 
 
-def _spelling(parameter: Any) -> str:
+def _format_parameter(parameter: Any) -> str:
     """Format a parameter with its value."""
     if parameter.param_type_name == "argument":
         return metavar_of(parameter)
@@ -274,13 +280,13 @@ def _spelling(parameter: Any) -> str:
     return spellings if parameter.is_flag else f"{spellings} {metavar_of(parameter)}"
 
 
-def _choices(command: Any, parameter: Any) -> str:
+def _choices_sentence(command: Any, parameter: Any) -> str:
     """Return a sentence with the choices of a closed set, else nothing."""
     words = ", ".join(f"`{word}`" for word in choices_of(command, parameter))
     return f" One of {words}." if words else ""
 
 
-def _usual(parameter: Any) -> str:
+def _parameter_default(parameter: Any) -> str:
     """Return the default of a parameter."""
     if parameter.required:
         return "required"
@@ -291,16 +297,16 @@ def _usual(parameter: Any) -> str:
     return f"`{parameter.default}`"
 
 
-def _prose(text: str) -> str:
+def _help_to_markdown(text: str) -> str:
     """Convert a help text to Markdown, with the examples at its end as commands."""
-    prose, mark, examples = _roles(inspect.cleandoc(text or "")).partition("For example:")
+    prose, mark, examples = _replace_roles(inspect.cleandoc(text or "")).partition("For example:")
     lines = [" ".join(line.split()) for line in examples.split("\n\n")]
     block = "\n".join(line for line in lines if line)
     code = f"\n\n```bash\n{block}\n```" if mark else ""
     return f"{prose.strip()}{code}"
 
 
-def notebook(page: str) -> str:
+def to_notebook(page: str) -> str:
     """Return a page as a Jupyter notebook: shell and Python blocks become cells that run."""
     cells: list[dict[str, Any]] = []
 
@@ -324,7 +330,7 @@ def notebook(page: str) -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def filled(page: str) -> str:
+def fill_parts(page: str) -> str:
     """Return a page with its generated parts: from ``<!-- part NAME -->`` to ``<!-- end -->``.
 
     A name that ends in ``.py`` is a file in docs/, which the part shows.
@@ -341,7 +347,7 @@ def filled(page: str) -> str:
     return _PART.sub(part, page)
 
 
-def _table(*heads: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
+def _table_lines(*heads: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
     """Yield the lines of a table, which stands apart from comments around it."""
     yield ""
     yield f"| {' | '.join(heads)} |"
@@ -359,13 +365,13 @@ def _presets_on_a_cpu() -> Iterator[str]:
             f"{cost.env_steps:,}",
             format_bytes(cost.memory) if cost.model else "–",
             format_bytes(cost.disk) if cost.model else "–",
-            _requests(cost),
+            _format_requests(cost),
         )
         for cost in preset_costs()
         if cost.device == "CPU"
     ]
     heads = ("env steps per arm", "memory", "disk", "paid requests")
-    yield from _table("preset", "description", *heads, rows=rows)
+    yield from _table_lines("preset", "description", *heads, rows=rows)
 
 
 def _presets_on_a_gpu() -> Iterator[str]:
@@ -377,16 +383,16 @@ def _presets_on_a_gpu() -> Iterator[str]:
             f"{cost.device}: {format_bytes(cost.memory)}",
             format_bytes(cost.disk),
             cost.work_in_words(),
-            _requests(cost),
+            _format_requests(cost),
         )
         for cost in preset_costs()
         if cost.device != "CPU"
     ]
     heads = ("smallest GPU: memory", "disk", "work per arm", "paid requests")
-    yield from _table("preset", "description", *heads, rows=rows)
+    yield from _table_lines("preset", "description", *heads, rows=rows)
 
 
-def _requests(cost: PresetCost) -> str:
+def _format_requests(cost: PresetCost) -> str:
     asked = (f"{calls:,} to {model.split(' at ')[0]}" for model, calls in cost.requests.items())
     return ", ".join(asked) or "none"
 
@@ -405,7 +411,7 @@ def _presets_by_card() -> Iterator[str]:
         for cost in preset_costs()
         if cost.fits
     ]
-    yield from _table("preset", *heads, rows=rows)
+    yield from _table_lines("preset", *heads, rows=rows)
 
 
 def _memory_on_a_cpu() -> Iterator[str]:
@@ -420,7 +426,7 @@ def _memory_on_a_cpu() -> Iterator[str]:
             assert model is not None
             cells.append(format_bytes(max(model.peaks.values()) + device.reserve))
         rows.append((f"`{path}`", *cells))
-    yield from _table("model", "all weights", "LoRA, rank 32", rows=rows)
+    yield from _table_lines("model", "all weights", "LoRA, rank 32", rows=rows)
 
 
 MEASURED = (
@@ -448,17 +454,17 @@ def _measured_on_a_cpu() -> Iterator[str]:
             (
                 policy,
                 where,
-                _each(each["rollout"]),
-                _each(each["update"]),
+                _format_seconds(each["rollout"]),
+                _format_seconds(each["update"]),
                 f"{format_duration(whole)} for {round(episodes / len(cells)):,} episodes",
                 f"[`{folder}`](../results/README.md), {len(cells)} cells",
             )
         )
     heads = ("rollout per episode", "update per episode", "one arm", "measured in")
-    yield from _table("policy", "benchmark", *heads, rows=rows)
+    yield from _table_lines("policy", "benchmark", *heads, rows=rows)
 
 
-def _each(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds > 1 else f"{1000 * seconds:.2g} ms"
 
 
@@ -472,15 +478,15 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 """Generated parts of pages, by name."""
 
 
-def pages() -> dict[Path, str]:
+def generated_pages() -> dict[Path, str]:
     """Return the text of every generated file, by path."""
     return {
-        **{FOLDER / f"{spec.name}.md": page(spec) for spec in benchmark_specs()},
+        **{FOLDER / f"{spec.name}.md": env_page(spec) for spec in benchmark_specs()},
         SETTINGS: settings_page(),
         COMMANDS: commands_page(),
-        **{path.with_suffix(".ipynb"): notebook(path.read_text()) for path in NOTEBOOKS},
+        **{path.with_suffix(".ipynb"): to_notebook(path.read_text()) for path in NOTEBOOKS},
         **{
-            path: filled(text)
+            path: fill_parts(text)
             for path in sorted(DOCS.rglob("*.md"))
             if _PART.search(text := path.read_text())
         },
@@ -490,7 +496,7 @@ def pages() -> dict[Path, str]:
 def main() -> None:
     """Write every file that has changed."""
     FOLDER.mkdir(exist_ok=True)
-    for file, text in pages().items():
+    for file, text in generated_pages().items():
         if not file.is_file() or file.read_text() != text:
             file.write_text(text)
             print(file.relative_to(DOCS.parent))

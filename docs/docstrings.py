@@ -27,10 +27,10 @@ class Docstrings(griffe.Extension):
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Say in which order the members of an env, a sampler or a session are shown."""
         if "step" in cls.members or "take" in cls.members:
-            cls.exports = in_order(cls.members)
+            cls.exports = order_members(cls.members)
 
 
-def in_order(members: Mapping[str, griffe.Object | griffe.Alias]) -> list[str]:
+def order_members(members: Mapping[str, griffe.Object | griffe.Alias]) -> list[str]:
     """Names of a class's members: those in FIRST, methods and properties, then class attributes.
 
     Within each part they keep their order in the source.

@@ -57,11 +57,11 @@ class BadName(NamedTuple):
 
 def bad_names(path: Path, file: str) -> Iterator[BadName]:
     """Yield the names in a file that break a rule."""
-    for program in _programs(path):
-        yield from _bad_names(ast.parse(program), file)
+    for program in _python_blocks(path):
+        yield from _bad_names_in_tree(ast.parse(program), file)
 
 
-def _programs(path: Path) -> Iterator[str]:
+def _python_blocks(path: Path) -> Iterator[str]:
     """Yield the Python in a file. Blocks of a page keep their line numbers."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".md":
@@ -71,8 +71,8 @@ def _programs(path: Path) -> Iterator[str]:
         yield "\n" * text.count("\n", 0, block.start(1)) + block[1]
 
 
-def _bad_names(tree: ast.Module, file: str) -> Iterator[BadName]:
-    fields = set(_fields(tree))
+def _bad_names_in_tree(tree: ast.Module, file: str) -> Iterator[BadName]:
+    fields = set(_field_names(tree))
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -88,7 +88,7 @@ def _bad_names(tree: ast.Module, file: str) -> Iterator[BadName]:
                     yield BadName(file, node.lineno, name, "name the noun that it holds")
 
 
-def _fields(tree: ast.Module) -> Iterator[ast.AST]:
+def _field_names(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the names of fields, which files and messages contain, too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
@@ -102,7 +102,7 @@ def _begins_with_participle(name: str) -> bool:
     return word.partition("_")[0] in PARTICIPLES and not word.startswith(TERMS)
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _source_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     else:
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     paths = [Path(one).resolve() for one in arguments]
     paths = paths or [*ROOT.glob("*.md"), *(ROOT / name for name in FOLDERS)]
     n_findings = 0
-    for file in sorted({file.resolve() for path in paths for file in _files(path)}):
+    for file in sorted({file.resolve() for path in paths for file in _source_files(path)}):
         for finding in bad_names(file, str(file.relative_to(ROOT))):
             print(finding)
             n_findings += 1

@@ -39,7 +39,7 @@ SILENT = {"a", "autoref", "button", "code", "h1", "h2", "h3", "h4", "h5", "h6", 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside docs/."""
     for name, page in AT_THE_ROOT.items():
-        text = from_the_root((ROOT / name).read_text())
+        text = adapt_links((ROOT / name).read_text())
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Keep the words of links to source files, which are not part of the site."""
     folder = PurePosixPath(page.file.src_uri).parent
-    return LINK.sub(lambda link: _within(link, folder), markdown)
+    return LINK.sub(lambda link: _adapt_link(link, folder), markdown)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -72,11 +72,11 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 def on_post_build(config: MkDocsConfig) -> None:
     """Put the index for language models at the root of the site."""
-    text = from_the_root((ROOT / "llms.txt").read_text())
+    text = adapt_links((ROOT / "llms.txt").read_text())
     (Path(config.site_dir) / "llms.txt").write_text(text)
 
 
-def from_the_root(text: str) -> str:
+def adapt_links(text: str) -> str:
     """Adapt the links of a text from the root of the repository to a page of docs/.
 
     Example:
@@ -150,7 +150,7 @@ def _anchor(term: str) -> str:
     return term.replace(" ", "-")
 
 
-def _within(link: re.Match[str], folder: PurePosixPath) -> str:
+def _adapt_link(link: re.Match[str], folder: PurePosixPath) -> str:
     """Return the link, or only its text if it leads out of docs/."""
     target = normpath(f"{folder}/{link[2]}")
     if not target.startswith("../"):

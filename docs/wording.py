@@ -79,7 +79,7 @@ def texts_of(source: str) -> Iterator[Text]:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _documented(node)
+            yield from _docstring_texts(node)
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from _message_texts(node.exc.args)
         elif isinstance(node, ast.keyword) and node.arg == "help":
@@ -89,7 +89,7 @@ def texts_of(source: str) -> Iterator[Text]:
             yield Text(number, line.lstrip(" #:"), opens=False)
 
 
-def _documented(
+def _docstring_texts(
     node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
 ) -> Iterator[Text]:
     """Yield the docstring of a node with the entries of its sections, and docs of attributes."""

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """CI runs every test; a machine of somebody's own runs what it can."""
     # Whatever starts the tests in the background has them ignore Ctrl-C, and programs they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if os.environ.get("CI") and (lines := needs.lacking()):
+    if os.environ.get("CI") and (lines := needs.list_missing()):
         raise pytest.UsageError("CI leaves out no test. " + " ".join(lines))
 
 
@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each thing whose tests were left out."""
-    for line in needs.lacking():
+    for line in needs.list_missing():
         terminalreporter.write_line(f"Tests were skipped. {line}", yellow=True)
 
 

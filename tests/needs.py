@@ -85,7 +85,7 @@ def emulator() -> str:
     )
 
 
-def lacking() -> list[str]:
+def list_missing() -> list[str]:
     """All that is missing here, a line each."""
     all_of_it = (alfworld(), bubblewrap(), chromium(), hnswlib(), pyarrow(), sinks())
     return [line for line in all_of_it if line]

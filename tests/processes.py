@@ -59,7 +59,7 @@ def run(
         files = [Path(folder) / name for name in ("in", "out", "err")]
         files[0].write_text(input)
         streams = [str(file) for file in files]
-        process = _forked(command, cwd or Path.cwd(), environment, streams)
+        process = _fork(command, cwd or Path.cwd(), environment, streams)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
@@ -98,7 +98,7 @@ class Forked:
         with ours_in, ours_out:
             with theirs_in, theirs_out:
                 streams = [theirs_in, theirs_out, theirs_out]
-                self._process = _forked(command, cwd, dict(os.environ), streams)
+                self._process = _fork(command, cwd, dict(os.environ), streams)
             self.stdin: IO[str] = os.fdopen(os.dup(ours_in.fileno()), "w", buffering=1)
             self.stdout: IO[str] = os.fdopen(os.dup(ours_out.fileno()), "r")
         assert self._process.pid is not None
@@ -132,18 +132,20 @@ def _can_be_forked(environment: Mapping[str, str]) -> bool:
     return all(environment.get(name) == _AT_START.get(name) for name in names)
 
 
-def _forked(
+def _fork(
     command: Sequence[str],
     cwd: Path,
     environment: dict[str, str],
     streams: Sequence[Connection | str],
 ) -> multiprocessing.process.BaseProcess:
-    process = _CONTEXT.Process(target=_work, args=(list(command), str(cwd), environment, streams))
+    process = _CONTEXT.Process(
+        target=_run_in_fork, args=(list(command), str(cwd), environment, streams)
+    )
     process.start()
     return process
 
 
-def _work(
+def _run_in_fork(
     command: list[str], cwd: str, environment: dict[str, str], streams: Sequence[Connection | str]
 ) -> None:
     """Run a command in a process that has just been forked."""

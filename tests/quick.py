@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 
-def sampled(values: Iterable[Any], every: int, name: Callable[[Any], str] = str) -> list[Any]:
+def sample_params(values: Iterable[Any], every: int, name: Callable[[Any], str] = str) -> list[Any]:
     """Return parameters that are slow, except every n-th.
 
     Args:

@@ -49,9 +49,9 @@ def run(bench: Any, out: Path, *arguments: str) -> dict[str, Any]:
 @pytest.fixture
 def trained(bench: Any, tmp_path: Path) -> Path:
     """A folder with a tiny model that counts as trained."""
-    from gpu_parts.subjects import random_weights
+    from gpu_parts.subjects import save_random_model
 
-    return Path(random_weights("tiny", tmp_path / "trained").folder)
+    return Path(save_random_model("tiny", tmp_path / "trained").folder)
 
 
 def picture_text(out: Path) -> str:
@@ -128,7 +128,7 @@ def test_models_to_measure(bench: Any, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(subjects.SHAPES, "1.5b", ("llama", small))
 
     def names(model: str, shape: str) -> tuple[str, list[str], int]:
-        checked, timed, notes = subjects.chosen(model, shape, tmp_path / "made")
+        checked, timed, notes = subjects.choose_models(model, shape, tmp_path / "made")
         return checked.name, [subject.name for subject in timed], len(notes)
 
     assert names("none", "1.5b") == ("random 1.5b", ["random 1.5b"], 0)
@@ -220,8 +220,8 @@ def test_an_unequal_device_fails(
 
 
 def test_formulas_by_hand(bench: Any) -> None:
-    from gpu_parts.rollouts import decode_s
-    from gpu_parts.training import training_work
+    from gpu_parts.rollouts import ideal_decode_s
+    from gpu_parts.training import training_flops
 
     from coevo_gym.agents.lm.model_shape import ModelShape
 
@@ -236,28 +236,28 @@ def test_formulas_by_hand(bench: Any) -> None:
         tied=True,
     )
     blocks = 2 * (4 * 4 + 2 * 4 * 2 + 4 * 4 + 3 * 4 * 8)
-    assert training_work(tied, tokens=100, sampled=7) == 6 * (blocks * 100 + 40 * 7)
+    assert training_flops(tied, tokens=100, sampled=7) == 6 * (blocks * 100 + 40 * 7)
     untied = tied._replace(tied=False)
-    assert training_work(untied, tokens=100, sampled=7) == 6 * (blocks * 100 + 40 * 7)
+    assert training_flops(untied, tokens=100, sampled=7) == 6 * (blocks * 100 + 40 * 7)
 
     # Two steps; the first answer reads 5 + 1 and 5 + 2 tokens of cache, the second 3 + 1.
     numbers = 2 * (blocks + 40) + (2 * 2 * 1 * 2) * (6 + 7 + 4)
-    assert decode_s(tied, [(5, 3), (3, 2)], 100.0, 2) == pytest.approx(numbers * 2 / 100)
-    assert decode_s(untied, [(5, 3), (3, 2)], 100.0, 2) == pytest.approx(numbers * 2 / 100)
+    assert ideal_decode_s(tied, [(5, 3), (3, 2)], 100.0, 2) == pytest.approx(numbers * 2 / 100)
+    assert ideal_decode_s(untied, [(5, 3), (3, 2)], 100.0, 2) == pytest.approx(numbers * 2 / 100)
 
 
 def test_planned_memory(bench: Any, tmp_path: Path) -> None:
     """It has a constant part: fp32 weights, gradients and moments; bf16 reference and casts."""
-    from gpu_parts.subjects import random_weights
+    from gpu_parts.subjects import save_random_model
     from gpu_parts.training import planned_memory
 
-    tiny = random_weights("tiny", tmp_path)
+    tiny = save_random_model("tiny", tmp_path)
     small, large = (planned_memory(tiny, budget, False) for budget in (1024, 2048))
     assert 2 * small - large == (4 + 4 + 8 + 2 + 2) * tiny.shape.n_parameters
 
 
 def test_targets(bench: Any) -> None:
-    from gpu_parts.targets import targets
+    from gpu_parts.targets import evaluate_targets
 
     training = {"parameters": 2e9, "padding": 0.06, "mfu": 0.41}
     small = {"parameters": 1e8, "padding": 0.0, "mfu": 0.9}
@@ -267,7 +267,9 @@ def test_targets(bench: Any) -> None:
         {"engine": "coevo_gym", "against_generate": 1.2, "roofline_share": 0.8},
         {"engine": "vllm", "against_generate": 6.0, "roofline_share": 0.4},
     ]
-    goals = targets({"equal": "not run", "train": [training, small, lost], "rollout": rows})
+    goals = evaluate_targets(
+        {"equal": "not run", "train": [training, small, lost], "rollout": rows}
+    )
     assert [(target.value, target.met) for target in goals] == [
         (None, None),
         (0.41, True),
@@ -285,7 +287,7 @@ def test_no_gpu(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_results_on_a_page(bench: Any) -> None:
-    from gpu_parts.table import table
+    from gpu_parts.table import to_markdown
 
     lost = {"model": "m", "budget_tokens": 8192, "checkpointing": True, "compiled": False}
     lost["out_of_memory"] = True
@@ -303,7 +305,7 @@ def test_results_on_a_page(bench: Any) -> None:
         "rollout": [{"model": "m", "engine": "vllm", "remark": "failed: a|b\nc"}],
         "targets": [{"name": "speed", "wanted": "> 1", "value": 0.5, "met": False}],
     }
-    lines = table(results).splitlines()
+    lines = to_markdown(results).splitlines()
     for line in (
         "# H100, 2026-01-02",
         "- reached: 500.00 TFLOP/s in bfloat16 (50% of the data sheet), 3,000 GB/s",

@@ -22,7 +22,7 @@ from coevo_gym.envs.diagnosis import (
     turn_label,
 )
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.view.safe import shares_of
+from coevo_gym.view.safe import partial_scores
 from tests import toy
 from tests.diagnosing import check_modes, episode, label_of
 from tests.fuzz.texts import ANY_TEXT
@@ -109,7 +109,7 @@ def test_a_report_of_another_shape_tells_no_turns(turns: Any) -> None:
 def test_facts_survive_a_report(facts: list[TurnFacts]) -> None:
     report = {"turns": [turn._asdict() for turn in facts]}
     assert facts_of(episode(report=report).report) == tuple(facts)
-    assert shares_of(report) == {}  # nothing of it is shown of a held-out task
+    assert partial_scores(report) == {}  # nothing of it is shown of a held-out task
     assert all(turn_label(turn) for turn in facts)
 
 

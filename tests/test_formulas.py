@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from tests.formulas.by_name import FORMULAS, check, equal, main, read_vectors
+from tests.formulas.by_name import FORMULAS, are_equal, check_vectors, main, read_vectors
 
 RIGHT = {"id": "rloo#0", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
 WRONG = RIGHT | {"id": "rloo#1", "expected": [1, -0.5, -0.4]}
@@ -86,7 +86,7 @@ def test_numbers(name: str) -> None:
         pytest.importorskip("torch")
     inputs, expected = NUMBERS[name]
     actual = FORMULAS[name](inputs)
-    assert equal(actual, expected), actual
+    assert are_equal(actual, expected), actual
 
 
 def run(tmp_path: Path, *entries: Any, only: str = "") -> int:
@@ -160,7 +160,7 @@ def test_a_bad_file_is_explained(
     ],
 )
 def test_what_is_equal(actual: Any, expected: Any, same: bool) -> None:
-    assert equal(actual, expected) is same
+    assert are_equal(actual, expected) is same
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -170,4 +170,4 @@ def test_the_command(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rloo: 1 agree")
-    assert check([RIGHT], FORMULAS).fine
+    assert check_vectors([RIGHT], FORMULAS).fine

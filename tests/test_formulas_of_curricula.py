@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.formulas.by_name import CURRICULA, FORMULAS, equal
+from tests.formulas.by_name import CURRICULA, FORMULAS, are_equal
 
 POINTS = {"X": [[1, 0], [0, 1], [-1, 0], [0.6, 0.8]], "covered": [[1, 0]], "k": 3}
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
@@ -93,4 +93,4 @@ def test_every_formula_of_curricula_has_numbers_here() -> None:
 def test_numbers(name: str) -> None:
     inputs, expected = NUMBERS[name]
     actual = FORMULAS[name](inputs)
-    assert equal(actual, expected), actual
+    assert are_equal(actual, expected), actual

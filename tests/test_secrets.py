@@ -1,11 +1,11 @@
 """Settings lose what the names of their keys say is secret."""
 
-from coevo_gym.store.secrets import names_secret, without_secrets
+from coevo_gym.store.secrets import is_secret_name, redact_secrets
 
 
 def test_secrets_go_by_the_name_of_their_key() -> None:
     value = {"api_key": "sk-1", "max_tokens": 5, "list": [{"Token": "x", "tokens": "kept"}]}
-    assert without_secrets(value) == {
+    assert redact_secrets(value) == {
         "api_key": "<redacted>",
         "max_tokens": 5,
         "list": [{"Token": "<redacted>", "tokens": "kept"}],
@@ -14,7 +14,7 @@ def test_secrets_go_by_the_name_of_their_key() -> None:
 
 def test_all_texts_under_such_a_key_go() -> None:
     settings = {"max_tokens": 5, "nested": {"auth": ["x", {"y": "z"}]}, "key": ""}
-    assert without_secrets(settings) == {
+    assert redact_secrets(settings) == {
         "max_tokens": 5,
         "nested": {"auth": ["<redacted>", {"y": "<redacted>"}]},
         "key": "",
@@ -22,7 +22,7 @@ def test_all_texts_under_such_a_key_go() -> None:
 
 
 def test_a_name_is_read_word_by_word() -> None:
-    assert names_secret("OPENAI_API_KEY")
-    assert names_secret("x-auth")
-    assert not names_secret("keyboard")
-    assert not names_secret("max_tokens")
+    assert is_secret_name("OPENAI_API_KEY")
+    assert is_secret_name("x-auth")
+    assert not is_secret_name("keyboard")
+    assert not is_secret_name("max_tokens")

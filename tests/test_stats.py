@@ -25,7 +25,7 @@ from coevo_gym.core.stats import (
     sign_test,
     student_t_quantile,
 )
-from tests.formulas.by_name import FORMULAS, STATISTICS, equal
+from tests.formulas.by_name import FORMULAS, STATISTICS, are_equal
 
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
     "stats.paired": (
@@ -70,7 +70,7 @@ def test_every_formula_of_statistics_has_numbers_here() -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers(name: str) -> None:
     inputs, expected = NUMBERS[name]
-    assert equal(FORMULAS[name](inputs), expected), FORMULAS[name](inputs)
+    assert are_equal(FORMULAS[name](inputs), expected), FORMULAS[name](inputs)
 
 
 def test_examples() -> None:

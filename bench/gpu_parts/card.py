@@ -49,16 +49,16 @@ class Timed(NamedTuple):
     seconds: float
 
 
-def timed(device: str, run: Callable[[], T]) -> Timed:
+def time_call(device: str, run: Callable[[], T]) -> Timed:
     """Call a function, wait for the device, and return the result with its time."""
-    _wait(device)
+    _synchronize(device)
     started = perf_counter()
     result = run()
-    _wait(device)
+    _synchronize(device)
     return Timed(result, perf_counter() - started)
 
 
-def free(device: str) -> None:
+def free_memory(device: str) -> None:
     """Free unreferenced memory, and reset the peak memory."""
     gc.collect()
     if device == "cuda":
@@ -67,7 +67,7 @@ def free(device: str) -> None:
 
 
 def peak_memory(device: str) -> int | None:
-    """Return the peak bytes in use since :func:`free`, or None if the device has no counter."""
+    """Return the peak bytes in use since :func:`free_memory`, or None without a counter."""
     return torch.cuda.max_memory_allocated() if device == "cuda" else None
 
 
@@ -82,9 +82,9 @@ def measure_peaks(device: str, size: Size) -> Peaks:
     target = torch.empty_like(source)
     return Peaks(
         dtype=str(dtype).removeprefix("torch."),
-        flops=2 * n**3 / _median_s(device, lambda: torch.matmul(a, b, out=product)),
+        flops=2 * n**3 / _median_seconds(device, lambda: torch.matmul(a, b, out=product)),
         data_sheet=DATA_SHEET.get(card_name(device)),
-        bandwidth=2 * size.copied / _median_s(device, lambda: target.copy_(source)),
+        bandwidth=2 * size.copied / _median_seconds(device, lambda: target.copy_(source)),
     )
 
 
@@ -93,11 +93,11 @@ def card_name(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {platform.machine()}"
 
 
-def software(device: str) -> dict[str, str | None]:
+def software_versions(device: str) -> dict[str, str | None]:
     """Return the versions of all software that affects the results; None if missing."""
     versions: dict[str, str | None] = {
         "python": platform.python_version(),
-        "driver": _driver() if device == "cuda" else None,
+        "driver": _driver_version() if device == "cuda" else None,
         "cuda": torch.version.cuda,
     }
     for name in PACKAGES:
@@ -108,18 +108,18 @@ def software(device: str) -> dict[str, str | None]:
     return versions
 
 
-def _median_s(device: str, run: Callable[[], object]) -> float:
+def _median_seconds(device: str, run: Callable[[], object]) -> float:
     for _ in range(5):
         run()
-    return median(timed(device, run).seconds for _ in range(20))
+    return median(time_call(device, run).seconds for _ in range(20))
 
 
-def _wait(device: str) -> None:
+def _synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def _driver() -> str | None:
+def _driver_version() -> str | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gpu_parts.card import free
-from gpu_parts.subjects import Size, Subject, half_on, prompts
+from gpu_parts.card import free_memory
+from gpu_parts.subjects import Size, Subject, random_prompts, use_bf16_on
 from torch import Tensor
 
 import coevo_gym
@@ -49,13 +49,13 @@ class Gradient(NamedTuple):
     values: Tensor
 
 
-def measure_equal(
+def compare_with_cpu(
     subject: Subject, size: Size, device: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return one row per precision. ``ok`` is True if all differences are within tolerance."""
     exact = TransformersPolicy(ModelConfig(path=subject.folder, device="cpu"))
-    groups = sampled_groups(exact, size)
-    wanted = gradient(exact, groups)
+    groups = sample_groups(exact, size)
+    wanted = compute_gradient(exact, groups)
     del exact
     tell(f"equal: {subject.name} on the CPU, loss {wanted.loss:+.5f}, norm {wanted.norm:.5f}")
     rows = []
@@ -63,31 +63,33 @@ def measure_equal(
         half, compiled = dtype != "float32", dtype.endswith("compiled")
         if compiled and device == "cpu":
             continue
-        free(device)
+        free_memory(device)
         settings = {"device": device, "dtype": "auto" if half else "float32"}
-        with half_on(device) if half else nullcontext():
+        with use_bf16_on(device) if half else nullcontext():
             config = ModelConfig.model_validate(
                 {"path": subject.folder, **settings, "compile_layers": compiled}
             )
-            actual = gradient(LanguageModel(config), groups)
-        row = _compared(actual, wanted, tolerance)
+            actual = compute_gradient(LanguageModel(config), groups)
+        row = _compare_gradients(actual, wanted, tolerance)
         rows.append({"model": subject.name, "dtype": dtype, **row})
         tell(
             f"equal: {device} {dtype}, off by {row['loss_off']:.1e} in the loss, "
             f"{row['grad_norm_off']:.1e} in the norm, {row['gradient_off']:.1e} in the gradient: "
             f"{'ok' if row['ok'] else f'beyond {tolerance}'}"
         )
-    free(device)
+    free_memory(device)
     return rows
 
 
-def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
+def sample_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
     """Return a small batch that the policy samples itself; it is always the same."""
     rng = np.random.default_rng(0)
     answer = (max(1, size.checked // 4), size.checked)
     task, groups = coevo_gym.tasks("webshop", "train")[0], []
     for g in range(N_GROUPS):
-        asked = prompts(policy.format, policy.tokenizer, K, rng, prompt=size.prompt, answer=answer)
+        asked = random_prompts(
+            policy.format, policy.tokenizer, K, rng, prompt=size.prompt, answer=answer
+        )
         decisions = []
         for completion in policy.generate(asked):
             d = completion.decision
@@ -95,11 +97,11 @@ def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
             noise = rng.normal(0, OFF_POLICY, size=len(d.ids))
             recorded = tuple(float(p) for p in np.minimum(np.array(d.logprobs) + noise, 0))
             decisions.append(TokenDecision(d.prompt_ids, d.ids, recorded, d.temperature))
-        groups.append(Group(f"g{g}", task, K, trajectories(task.id, [[d] for d in decisions])))
+        groups.append(Group(f"g{g}", task, K, make_trajectories(task.id, [[d] for d in decisions])))
     return groups
 
 
-def trajectories(
+def make_trajectories(
     task_id: str, decided: Sequence[Sequence[TokenDecision]]
 ) -> tuple[Trajectory, ...]:
     """Return episodes made of these decisions; every second one is solved."""
@@ -115,7 +117,7 @@ def trajectories(
     )
 
 
-def gradient(policy: LearnablePolicy, groups: Sequence[Group]) -> Gradient:
+def compute_gradient(policy: LearnablePolicy, groups: Sequence[Group]) -> Gradient:
     """Return loss and gradient of a step that is too small to change the weights noticeably."""
     config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9, microbatch_tokens=16_384)
     metrics = GRPO(policy, config).update(groups)
@@ -124,7 +126,7 @@ def gradient(policy: LearnablePolicy, groups: Sequence[Group]) -> Gradient:
     return Gradient(metrics["loss"], metrics["grad_norm"], flat)
 
 
-def _compared(actual: Gradient, wanted: Gradient, tolerance: Tolerance) -> dict[str, Any]:
+def _compare_gradients(actual: Gradient, wanted: Gradient, tolerance: Tolerance) -> dict[str, Any]:
     off = Tolerance(
         loss=abs(actual.loss - wanted.loss),
         grad_norm=abs(actual.norm - wanted.norm) / wanted.norm,

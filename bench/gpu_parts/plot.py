@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from gpu_parts.table import described
+from gpu_parts.table import describe_model
 
-from coevo_gym.view.export.curve import Line, Point, draw
-from coevo_gym.view.export.curve import picture as drawn
-from coevo_gym.view.numbers import compact, percent
+from coevo_gym.view.export.curve import Line, Point, draw_chart
+from coevo_gym.view.export.curve import stack_charts as drawn
+from coevo_gym.view.numbers import format_compact, percent
 
 SIZE = (812.0, 250.0)
 LINE = 125
@@ -18,28 +18,28 @@ LINE = 125
 Row = Mapping[str, Any]
 
 
-def picture(results: Mapping[str, Any]) -> str:
+def render_svg(results: Mapping[str, Any]) -> str:
     """Return an SVG file with charts of each measured part and a line for each other part."""
     title = f"{results['card']}, {results['date']}, PyTorch {results['software']['torch']}"
     charts = [
-        *_charts(results["train"], "train", _training_name, "budget_tokens", _TRAINING),
-        *_charts(results["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
+        *_draw_charts(results["train"], "train", _training_name, "budget_tokens", _TRAINING),
+        *_draw_charts(results["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
     ]
-    return drawn(charts, [title, *_lines(results)], SIZE)
+    return drawn(charts, [title, *_caption_lines(results)], SIZE)
 
 
-def _lines(results: Mapping[str, Any]) -> Iterator[str]:
+def _caption_lines(results: Mapping[str, Any]) -> Iterator[str]:
     """Return the results that the charts do not show, wrapped into lines."""
-    lines = [*results["notes"], "; ".join(map(described, results["models"]))]
-    equal = _measured(results["equal"])
+    lines = [*results["notes"], "; ".join(map(describe_model, results["models"]))]
+    equal = _measured_rows(results["equal"])
     if equal:
         good = sum(row["ok"] for row in equal)
         lines.append(f"equal: {good} of {len(equal)} precisions within the tolerances")
-    for row in _measured(results["train"]):
+    for row in _measured_rows(results["train"]):
         if row.get("out_of_memory"):
             tokens = f"{row['budget_tokens']:,} tokens per pass"
             lines.append(f"train: {_training_name(row)}, {tokens}: out of memory")
-    for row in _measured(results["rollout"]):
+    for row in _measured_rows(results["rollout"]):
         if "remark" in row:
             lines.append(f"rollout: {_rollout_name(row)}: {row['remark']}")
     lines += [
@@ -51,17 +51,17 @@ def _lines(results: Mapping[str, Any]) -> Iterator[str]:
         yield from wrap(text, LINE, max_lines=3, placeholder=" …")
 
 
-def _measured(part: object) -> Sequence[Row]:
+def _measured_rows(part: object) -> Sequence[Row]:
     """Return the rows of a part, or no rows if it was skipped."""
     return part if isinstance(part, list) else []
 
 
 _TRAINING = (
-    ("tokens per second, in steps", "step_tokens_per_s", compact),
+    ("tokens per second, in steps", "step_tokens_per_s", format_compact),
     ("MFU", "mfu", percent),
 )
 _ROLLOUT = (
-    ("sampled tokens per second", "tokens_per_s", compact),
+    ("sampled tokens per second", "tokens_per_s", format_compact),
     ("share of the decode roofline", "roofline_share", percent),
 )
 _LABELS = {
@@ -70,11 +70,11 @@ _LABELS = {
 }
 
 
-def _charts(
+def _draw_charts(
     rows: object, part: str, name: Callable[[Row], str], over: str, measures: Any
 ) -> Iterator[str]:
     """Yield a chart for each measure of a part, with one line per setting."""
-    measured = [row for row in _measured(rows) if over in row]
+    measured = [row for row in _measured_rows(rows) if over in row]
     title, x_label = _LABELS[part]
     for label, key, write in measures:
         lines = [
@@ -83,7 +83,7 @@ def _charts(
             if (mine := [row for row in measured if name(row) == one and row.get(key) is not None])
         ]
         if lines:
-            yield draw(lines, title, x_label, f"{title}: {label}", write=write, size=SIZE)
+            yield draw_chart(lines, title, x_label, f"{title}: {label}", write=write, size=SIZE)
 
 
 def _training_name(row: Row) -> str:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gpu_parts.card import Peaks, free, timed
-from gpu_parts.subjects import Size, Subject, prompt_ids, prompts
+from gpu_parts.card import Peaks, free_memory, time_call
+from gpu_parts.subjects import Size, Subject, prompt_ids, random_prompts
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.language_model import ModelConfig
@@ -49,21 +49,21 @@ def measure_rollouts(
     subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return one row per engine and batch size."""
-    naive = plain_speeds(subject, size, device)
-    free(device)
-    engines = {NAIVE: naive, OURS: policy_speeds(subject, size, device)}
-    free(device)
+    naive = measure_generate(subject, size, device)
+    free_memory(device)
+    engines = {NAIVE: naive, OURS: measure_policy(subject, size, device)}
+    free_memory(device)
     rows = [
-        _row(subject, engine, speed, peaks, naive[batch])
+        _make_row(subject, engine, speed, peaks, naive[batch])
         for engine, speeds in engines.items()
         for batch, speed in speeds.items()
     ]
     for row in rows:
         tell(f"rollout: {_format_row(row)}")
-    return rows + _vllm_rows(subject, size, device, peaks, naive, tell)
+    return rows + _measure_vllm_rows(subject, size, device, peaks, naive, tell)
 
 
-def decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: int) -> float:
+def ideal_decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: int) -> float:
     """Return the seconds that an ideal engine needs for all tokens after each answer's first.
 
     All sequences are decoded together. A step reads all weights except an untied embedding, and the
@@ -82,7 +82,7 @@ def decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: 
     return (weights + shape.kv_values_per_token * cached) * item_bytes / bandwidth
 
 
-def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
+def measure_generate(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
     """Measure Hugging Face's ``generate`` on left-padded batches, in bf16 on a GPU."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
@@ -115,17 +115,17 @@ def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
             for i, answer, prompt in zip(ids, answers, asked, strict=True)
         ]
 
-    return _speeds(run, form, tokenizer, size, device)
+    return _measure_speeds(run, form, tokenizer, size, device)
 
 
-def policy_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
+def measure_policy(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
     """Measure ``TransformersPolicy``."""
     config = ModelConfig.model_validate({"path": subject.folder, "device": device})
     policy = TransformersPolicy(config)
-    return _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
+    return _measure_speeds(_make_engine(policy), policy.format, policy.tokenizer, size, device)
 
 
-def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
+def measure_vllm(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
     """Measure ``VLLMPolicy`` in its own process, so that vLLM's memory is freed at the end."""
     from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
@@ -134,10 +134,10 @@ def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
         {"path": subject.folder, "device": device, "max_context": longest}
     )
     policy = VLLMPolicy(config)
-    return _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
+    return _measure_speeds(_make_engine(policy), policy.format, policy.tokenizer, size, device)
 
 
-def _engine(policy: TransformersPolicy) -> Engine:
+def _make_engine(policy: TransformersPolicy) -> Engine:
     def run(asked: Sequence[Prompt]) -> Lengths:
         decisions = [completion.decision for completion in policy.generate(asked)]
         return [(len(d.prompt_ids), len(d.ids)) for d in decisions if isinstance(d, TokenDecision)]
@@ -145,7 +145,7 @@ def _engine(policy: TransformersPolicy) -> Engine:
     return run
 
 
-def _speeds(
+def _measure_speeds(
     run: Engine, form: ChatFormat, tokenizer: Any, size: Size, device: str
 ) -> dict[int, Speed]:
     """Run each batch to warm up, then measure its prompts alone, then prompts with answers."""
@@ -154,18 +154,18 @@ def _speeds(
         # All engines get the same texts.
         rng = np.random.default_rng(batch)
         first, alone, asked = (
-            prompts(form, tokenizer, batch, rng, prompt=size.prompt, answer=size.answer)
+            random_prompts(form, tokenizer, batch, rng, prompt=size.prompt, answer=size.answer)
             for _ in range(3)
         )
         run(first)
         one = [Prompt(prompt.messages, Sampling(1.0, 1)) for prompt in alone]
-        prefill = timed(device, lambda: run(one))  # noqa: B023
-        whole = timed(device, lambda: run(asked))  # noqa: B023
+        prefill = time_call(device, lambda: run(one))  # noqa: B023
+        whole = time_call(device, lambda: run(asked))  # noqa: B023
         speeds[batch] = Speed(whole.seconds, prefill.seconds, whole.result)
     return speeds
 
 
-def _vllm_rows(
+def _measure_vllm_rows(
     subject: Subject,
     size: Size,
     device: str,
@@ -174,29 +174,33 @@ def _vllm_rows(
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     if find_spec("vllm") is None:
-        return [_without_vllm(subject, "skipped: vllm not installed", tell)]
+        return [_report_without_vllm(subject, "skipped: vllm not installed", tell)]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
-            speeds = pool.submit(vllm_speeds, subject, size, device).result()
+            speeds = pool.submit(measure_vllm, subject, size, device).result()
         except Exception as error:  # keep the other engines' results
-            return [_without_vllm(subject, f"failed: {type(error).__name__}: {error}", tell)]
-    rows = [_row(subject, "vllm", speeds[b], peaks, naive[b]) for b in speeds]
+            return [_report_without_vllm(subject, f"failed: {type(error).__name__}: {error}", tell)]
+    rows = [_make_row(subject, "vllm", speeds[b], peaks, naive[b]) for b in speeds]
     for row in rows:
         tell(f"rollout: {_format_row(row)}")
     return rows
 
 
-def _without_vllm(subject: Subject, remark: str, tell: Callable[[str], None]) -> dict[str, Any]:
+def _report_without_vllm(
+    subject: Subject, remark: str, tell: Callable[[str], None]
+) -> dict[str, Any]:
     tell(f"rollout: {subject.name}, vllm: {remark}")
     return {"model": subject.name, "engine": "vllm", "remark": remark}
 
 
-def _row(subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed) -> dict[str, Any]:
+def _make_row(
+    subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed
+) -> dict[str, Any]:
     tokens = sum(n for _, n in speed.lengths)
     rate = tokens / speed.seconds
     later, decoding_s = tokens - len(speed.lengths), speed.seconds - speed.prefill_s
     item_bytes = 2 if peaks.dtype == "bfloat16" else 4
-    ideal_s = decode_s(subject.shape, speed.lengths, peaks.bandwidth, item_bytes)
+    ideal_s = ideal_decode_s(subject.shape, speed.lengths, peaks.bandwidth, item_bytes)
     measured = later > 0 and decoding_s > 0
     return {
         "model": subject.name,

@@ -123,7 +123,7 @@ class Subject(NamedTuple):
     shape: ModelShape
     random: bool = False
 
-    def described(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the model's entry in the results."""
         return {"name": self.name, "random": self.random, "parameters": self.shape.n_parameters}
 
@@ -142,7 +142,7 @@ class Chosen(NamedTuple):
     notes: list[str]
 
 
-def chosen(model: str, shape: str, folder: Path) -> Chosen:
+def choose_models(model: str, shape: str, folder: Path) -> Chosen:
     """Return the named model and a model with random weights.
 
     If the named model is not on this machine, a model with random weights and the shape of
@@ -154,7 +154,7 @@ def chosen(model: str, shape: str, folder: Path) -> Chosen:
         shape: one of :data:`SHAPES`, or ``none``.
         folder: folder where models with random weights are saved.
     """
-    shaped = None if shape == "none" else random_weights(shape, folder / shape)
+    shaped = None if shape == "none" else save_random_model(shape, folder / shape)
     if model == "none":
         if shaped is None:
             raise SystemExit("--model and --shape are both none, so there is nothing to measure.")
@@ -163,7 +163,7 @@ def chosen(model: str, shape: str, folder: Path) -> Chosen:
         subject = load_model(model)
     except (ModelNotFetched, ModelNotFound) as error:
         name = "tiny" if shape == "tiny" else "smollm2"
-        stand_in = shaped if shaped and shape == name else random_weights(name, folder / name)
+        stand_in = shaped if shaped and shape == name else save_random_model(name, folder / name)
         return Chosen(stand_in, [shaped or stand_in], [f"{error} In its place: {stand_in.name}."])
     return Chosen(subject, [subject, shaped] if shaped else [subject], [])
 
@@ -181,7 +181,7 @@ def load_model(model: str) -> Subject:
     return Subject(Path(model).name, folder, shape)
 
 
-def byte_tokenizer() -> Any:
+def make_byte_tokenizer() -> Any:
     """Return a byte tokenizer with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -201,12 +201,12 @@ def byte_tokenizer() -> Any:
     return tokenizer
 
 
-def random_weights(name: str, folder: Path) -> Subject:
+def save_random_model(name: str, folder: Path) -> Subject:
     """Save a model of one of :data:`SHAPES` with random weights and a byte tokenizer; return it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    tokenizer = byte_tokenizer()
+    tokenizer = make_byte_tokenizer()
     family, fields = SHAPES[name]
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     config = AutoConfig.for_model(family, **fields, bos_token_id=None, **ids)
@@ -219,7 +219,7 @@ def random_weights(name: str, folder: Path) -> Subject:
     return load_model(str(folder))._replace(name=f"random {name}", random=True)
 
 
-def prompts(
+def random_prompts(
     form: ChatFormat,
     tokenizer: Any,
     n: int,
@@ -246,7 +246,7 @@ def prompt_ids(form: ChatFormat, asked: Sequence[Prompt]) -> list[tuple[int, ...
 
 
 @contextmanager
-def half_on(device: str) -> Iterator[None]:
+def use_bf16_on(device: str) -> Iterator[None]:
     """Context manager in which models compute in bf16 on this device type, as on a GPU."""
     before = language_model.HALF_ON
     language_model.HALF_ON = device

@@ -9,51 +9,56 @@ Row = Mapping[str, Any]
 Column = tuple[str, Callable[[Row], str]]
 
 
-def table(results: Mapping[str, Any]) -> str:
+def to_markdown(results: Mapping[str, Any]) -> str:
     """Return the results, as stored in ``gpu_grpo.json``, as Markdown."""
     parts = [
         f"# {results.get('card', 'Nothing measured')}, {results['date']}",
         f"`{results['command']}`",
     ]
     if "card" in results:
-        parts += _about(results)
+        parts += _format_header(results)
     for part, columns in _COLUMNS.items():
         rows = results[part]
         if isinstance(rows, list):
-            parts += [f"## {part} ({results['seconds'][part]:,.0f} s)", _rows(rows, columns)]
+            parts += [
+                f"## {part} ({results['seconds'][part]:,.0f} s)",
+                _format_table(rows, columns),
+            ]
         else:
             parts += [f"## {part}", rows]
-    parts += ["## targets", _rows(results["targets"], _TARGETS)]
+    parts += ["## targets", _format_table(results["targets"], _TARGETS)]
     return "\n\n".join(parts) + "\n"
 
 
-def described(model: Row) -> str:
+def describe_model(model: Row) -> str:
     """Return a model's name and size, and say if its weights are random."""
     size = f"{model['name']}: {model['parameters'] / 1e6:,.1f} M weights"
     return f"{size}, all of them random" if model["random"] else size
 
 
-def _about(results: Mapping[str, Any]) -> list[str]:
+def _format_header(results: Mapping[str, Any]) -> list[str]:
     peaks, software = results["peaks"], results["software"]
     reached = f"{peaks['flops'] / 1e12:,.2f} TFLOP/s in {peaks['dtype']}"
     if peaks["data_sheet"]:
         reached += f" ({peaks['flops'] / peaks['data_sheet']:.0%} of the data sheet)"
     lines = [
         f"- reached: {reached}, {peaks['bandwidth'] / 1e9:,.0f} GB/s",
-        *(f"- model {described(model)}" for model in results["models"]),
+        *(f"- model {describe_model(model)}" for model in results["models"]),
         *(f"- note: {note}" for note in results["notes"]),
         "- software: " + ", ".join(f"{name} {v}" for name, v in software.items() if v),
     ]
     return ["\n".join(lines)]
 
 
-def _rows(rows: Iterable[Row], columns: Sequence[Column]) -> str:
+def _format_table(rows: Iterable[Row], columns: Sequence[Column]) -> str:
     lines = ["| " + " | ".join(name for name, _ in columns) + " |", "|---" * len(columns) + "|"]
-    lines += ["| " + " | ".join(_cell(write, row) for _, write in columns) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(_format_cell(write, row) for _, write in columns) + " |" for row in rows
+    ]
     return "\n".join(lines)
 
 
-def _cell(write: Callable[[Row], str], row: Row) -> str:
+def _format_cell(write: Callable[[Row], str], row: Row) -> str:
     """Return the text of a cell, or a dash if the row has no such number."""
     try:
         text = write(row)
@@ -62,7 +67,7 @@ def _cell(write: Callable[[Row], str], row: Row) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def _memory(row: Row) -> str:
+def _format_memory(row: Row) -> str:
     if row.get("out_of_memory"):
         return "out of memory"
     return f"{row['peak_memory'] / 2**30:.1f} GiB"
@@ -87,7 +92,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         ("in steps", lambda row: f"{row['step_tokens_per_s']:,.0f}"),
         ("MFU", lambda row: f"{row['mfu']:.1%}"),
         ("padding", lambda row: f"{row['padding']:.1%}"),
-        ("peak memory", _memory),
+        ("peak memory", _format_memory),
         ("planned", lambda row: f"{row['planned_memory'] / 2**30:.1f} GiB"),
     ),
     "rollout": (

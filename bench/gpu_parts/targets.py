@@ -25,7 +25,7 @@ class Target(NamedTuple):
     met: bool | None
 
 
-def targets(results: Mapping[str, Any]) -> list[Target]:
+def evaluate_targets(results: Mapping[str, Any]) -> list[Target]:
     """Return all targets. A part without rows, such as a skipped one, leaves its targets open."""
 
     def rows(part: str) -> list[dict[str, Any]]:
@@ -37,19 +37,21 @@ def targets(results: Mapping[str, Any]) -> list[Target]:
     vllm = [row for row in ours if row["engine"] == "vllm"]
     equal = [float(row["ok"]) for row in rows("equal")]
     return [
-        _least("equal to the CPU, share of precisions", 1.0, equal, "all", worst=True),
-        _least("training MFU from 1B weights on", 0.4, _of(large, "mfu"), ">= 40 %"),
-        _most("padding in training", 0.05, _of(rows("train"), "padding"), "<= 5 %"),
-        _least("sampling against generate", 5.0, _of(ours, "against_generate"), ">= 5 x"),
-        _least("decode roofline, vLLM", 0.5, _of(vllm, "roofline_share"), ">= 50 %"),
+        _min_target("equal to the CPU, share of precisions", 1.0, equal, "all", worst=True),
+        _min_target("training MFU from 1B weights on", 0.4, _values_of(large, "mfu"), ">= 40 %"),
+        _max_target("padding in training", 0.05, _values_of(rows("train"), "padding"), "<= 5 %"),
+        _min_target(
+            "sampling against generate", 5.0, _values_of(ours, "against_generate"), ">= 5 x"
+        ),
+        _min_target("decode roofline, vLLM", 0.5, _values_of(vllm, "roofline_share"), ">= 50 %"),
     ]
 
 
-def _of(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+def _values_of(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
     return [row[key] for row in rows if row.get(key) is not None]
 
 
-def _least(
+def _min_target(
     name: str, least: float, values: list[float], wanted: str, *, worst: bool = False
 ) -> Target:
     if not values:
@@ -58,7 +60,7 @@ def _least(
     return Target(name, wanted, value, value >= least)
 
 
-def _most(name: str, most: float, values: list[float], wanted: str) -> Target:
+def _max_target(name: str, most: float, values: list[float], wanted: str) -> Target:
     if not values:
         return Target(name, wanted, None, None)
     return Target(name, wanted, max(values), max(values) <= most)

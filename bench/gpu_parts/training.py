@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_parts.card import Peaks, free, peak_memory, timed
-from gpu_parts.equal import trajectories
+from gpu_parts.card import Peaks, free_memory, peak_memory, time_call
+from gpu_parts.equal import make_trajectories
 from gpu_parts.subjects import Size, Subject
 
 import coevo_gym
@@ -44,7 +44,7 @@ def measure_training(
     for checkpointing, compiled in VARIANTS[device]:
         settings = {"gradient_checkpointing": checkpointing, "compile_layers": compiled}
         for budget in size.budgets:
-            free(device)
+            free_memory(device)
             row: dict[str, Any] = {
                 "model": subject.name,
                 "parameters": subject.shape.n_parameters,
@@ -55,12 +55,12 @@ def measure_training(
             if device == "cuda":
                 row["planned_memory"] = planned_memory(subject, budget, checkpointing)
             try:
-                row |= _updates(subject, groups, budget, settings, size, device, peaks)
+                row |= _measure_updates(subject, groups, budget, settings, size, device, peaks)
             except torch.OutOfMemoryError:
                 row["out_of_memory"] = True
             rows.append(row)
             tell(f"train: {_format_row(row)}")
-    free(device)
+    free_memory(device)
     return rows
 
 
@@ -71,9 +71,9 @@ def random_groups(vocabulary: int, size: Size) -> list[Group]:
     groups: list[Group] = []
     tokens = 0
     while tokens < size.update_tokens:
-        decided = [_episode(rng, vocabulary, size.segment) for _ in range(K)]
+        decided = [_random_episode(rng, vocabulary, size.segment) for _ in range(K)]
         tokens += sum(len(e[-1].prompt_ids) + len(e[-1].ids) for e in decided)
-        groups.append(Group(f"g{len(groups)}", task, K, trajectories(task.id, decided)))
+        groups.append(Group(f"g{len(groups)}", task, K, make_trajectories(task.id, decided)))
     return groups
 
 
@@ -91,7 +91,7 @@ def planned_memory(subject: Subject, budget: int, checkpointing: bool) -> int:
     return memory.peaks["update"] - memory.sampler  # no answers are sampled
 
 
-def training_work(shape: ModelShape, tokens: int, sampled: int) -> float:
+def training_flops(shape: ModelShape, tokens: int, sampled: int) -> float:
     """Return the matrix operations of a forward and a backward pass: 6 per weight and token.
 
     The LM head processes only sampled positions. Attention scores, the embedding, recomputation by
@@ -102,7 +102,7 @@ def training_work(shape: ModelShape, tokens: int, sampled: int) -> float:
     return 6.0 * (blocks * tokens + head * sampled)
 
 
-def _updates(
+def _measure_updates(
     subject: Subject,
     groups: Sequence[Group],
     budget: int,
@@ -128,17 +128,17 @@ def _updates(
         microbatch_tokens=budget,
     )
     learner = GRPO(policy, grpo)
-    with _fed(policy) as fed:
+    with _record_token_counts(policy) as fed:
         metrics = learner.update(groups)
     seconds, steps = [], []
     for _ in range(size.updates):
-        metrics, spent = timed(device, lambda: learner.update(groups))
+        metrics, spent = time_call(device, lambda: learner.update(groups))
         seconds.append(spent)
         steps.append(spent - metrics["reference_s"] - metrics["old_s"])
     # The last token of a segment predicts nothing, so the model does not process it.
     useful = int(metrics["tokens"] - metrics["samples"])
     step_s = median(steps)
-    flops = training_work(subject.shape, useful, int(metrics["tokens_sampled"])) / step_s
+    flops = training_flops(subject.shape, useful, int(metrics["tokens_sampled"])) / step_s
     return {
         "tokens": useful,
         "tokens_sampled": int(metrics["tokens_sampled"]),
@@ -154,7 +154,7 @@ def _updates(
 
 
 @contextmanager
-def _fed(policy: LanguageModel) -> Iterator[list[int]]:
+def _record_token_counts(policy: LanguageModel) -> Iterator[list[int]]:
     """Yield a list that records the tokens, with padding, of each forward pass of the policy."""
     seen: list[int] = []
 
@@ -168,7 +168,7 @@ def _fed(policy: LanguageModel) -> Iterator[list[int]]:
         handle.remove()
 
 
-def _episode(
+def _random_episode(
     rng: np.random.Generator, vocabulary: int, lengths: tuple[int, int]
 ) -> list[TokenDecision]:
     """Return the turns of one conversation; each prompt continues all earlier turns."""

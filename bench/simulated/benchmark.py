@@ -58,7 +58,7 @@ class SkillVerifier(Verifier):
     n_skills: int
 
 
-def use(skill: int) -> str:
+def use_action(skill: int) -> str:
     """Return the action that uses a skill, such as ``use skill 7``."""
     return f"use skill {skill}"
 
@@ -136,7 +136,7 @@ class SkillBenchmark:
         used, errors = [0], list[str]()
         for action in actions:
             at = used[-1]
-            turn = at < len(world.skills) and action == use(world.skills[at])
+            turn = at < len(world.skills) and action == use_action(world.skills[at])
             failed = not turn or (world.broken and not at)
             errors.append("the skill fails" if failed else "")
             used.append(at if failed else at + 1)
@@ -201,14 +201,14 @@ class SkillEnv(TaskEnv):
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, SkillWorld)
         self._world, self._used, self._wandered = world, 0, -1
-        return self._next()
+        return self._next_frame()
 
     def _act(self, action: str) -> Frame:
-        right = action == use(self._world.skills[self._used]) and not self._world.broken
+        right = action == use_action(self._world.skills[self._used]) and not self._world.broken
         if self._wandered < 0 and right:
             self._used += 1
             done = self._used == len(self._world.skills)
-            return self._next(done=done, calls=("use",))
+            return self._next_frame(done=done, calls=("use",))
         self._wandered += 1
         done = self._wandered == self._world.wander_steps
         return Frame(LOST, done=done, valid=False, error_kind=FUMBLED, admissible=(FUMBLE,))
@@ -219,13 +219,13 @@ class SkillEnv(TaskEnv):
             solved = bool(self.np_random.random() < 0.5)
         return Grade(float(solved), solved)
 
-    def _next(self, *, done: bool = False, calls: tuple[str, ...] = ()) -> Frame:
+    def _next_frame(self, *, done: bool = False, calls: tuple[str, ...] = ()) -> Frame:
         skills, at = self._world.skills, self._used
-        possible = (*(use(skill) for skill in skills[at : at + 1]), FUMBLE)
-        return Frame(_render(at), done=done, admissible=possible, calls=calls)
+        possible = (*(use_action(skill) for skill in skills[at : at + 1]), FUMBLE)
+        return Frame(_render_observation(at), done=done, admissible=possible, calls=calls)
 
 
-def episode(
+def make_trajectory(
     task_id: str, world: SkillWorld, n_used: int, success: bool, *, group_id: str, version: int
 ) -> Trajectory:
     """Create the record of an episode with a known outcome.
@@ -234,11 +234,11 @@ def episode(
     """
     whole = n_used == len(world.skills)
     steps = [
-        _step(at, use(skill), float(success) if whole and at + 1 == n_used else -1.0)
+        _make_step(at, use_action(skill), float(success) if whole and at + 1 == n_used else -1.0)
         for at, skill in enumerate(world.skills[:n_used])
     ]
     if not whole:
-        steps += _fumbles(n_used, world.wander_steps, success)
+        steps += _failed_steps(n_used, world.wander_steps, success)
     return Trajectory(
         task_id=task_id,
         steps=tuple(steps),
@@ -246,28 +246,28 @@ def episode(
         success=success,
         end_reason=EndReason.SOLVED if success else EndReason.FAILED,
         report=FrozenDict(),
-        last_observation=_render(n_used) if whole else LOST,
+        last_observation=_render_observation(n_used) if whole else LOST,
         group_id=group_id,
         policy_version=version,
     )
 
 
 @functools.cache
-def _render(n_used: int) -> str:
+def _render_observation(n_used: int) -> str:
     return f"{n_used} used."
 
 
 @functools.cache
-def _step(at: int, action: str, last: float) -> Step:
+def _make_step(at: int, action: str, last: float) -> Step:
     """Create a step that succeeds. ``last`` is the final reward, or -1 for an earlier step."""
-    text = _render(at)
+    text = _render_observation(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 
 
 @functools.cache
-def _fumbles(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
+def _failed_steps(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
     """Create an episode's first failed step and the ``wander_steps`` failed steps after it."""
-    texts = [_render(at), *[LOST] * wander_steps]
+    texts = [_render_observation(at), *[LOST] * wander_steps]
     ends = [*[False] * wander_steps, True]
     return tuple(
         Step(text, text, FUMBLE, reward=float(success and end), terminated=end, error_kind=FUMBLED)

@@ -21,7 +21,7 @@ from simulated.benchmark import (
     instruction_of,
     scenario_of,
     skill_of,
-    use,
+    use_action,
     world_of,
 )
 from simulated.learner import Chains, chains_of
@@ -55,57 +55,57 @@ class SkillExplorer:
         """Return one exploration per context. Each exploration contains one draft."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
-    def native(self, n: int, rng: Generator) -> tuple[Task, ...]:
+    def draw_native_tasks(self, n: int, rng: Generator) -> tuple[Task, ...]:
         """Return native training tasks that use skills known to the generator."""
-        return tuple(self._native(rng) for _ in range(n))
+        return tuple(self._draw_native_task(rng) for _ in range(n))
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:
         task = require_train(context.task, "explore from")
         if context.target:
-            world = self._aimed(context.target, rng)
+            world = self._draw_targeted_world(context.target, rng)
         elif context.kind == UNGUIDED:
-            world = self._fresh(rng)
+            world = self._draw_world(rng)
         else:
-            world = self._varied(world_of(task), rng)
+            world = self._vary_world(world_of(task), rng)
         draft = Draft(
             benchmark=NAME,
             scenario=scenario_of(world.skills),
             instruction=instruction_of(world),
             world=world,
-            solution=tuple(map(use, world.skills)),
+            solution=tuple(map(use_action, world.skills)),
             parents=(task.id,),
             context_id=context.id,
         )
         return Exploration((draft,), self.world.explore_steps)
 
-    def _fresh(self, rng: Generator) -> SkillWorld:
+    def _draw_world(self, rng: Generator) -> SkillWorld:
         length = int(rng.integers(1, self.world.max_length + 1))
-        return self._world_of(self._skills(length, rng), self._difficulty(rng), rng)
+        return self._make_world(self._draw_skills(length, rng), self._draw_difficulty(rng), rng)
 
-    def _varied(self, near: SkillWorld, rng: Generator) -> SkillWorld:
+    def _vary_world(self, near: SkillWorld, rng: Generator) -> SkillWorld:
         world = self.world
         length = len(near.skills) + int(rng.integers(-1, 2))
         length = min(world.max_length, max(1, length))
         mask = rng.random(length) >= world.mutation
-        others = self._skills(length, rng)
+        others = self._draw_skills(length, rng)
         chain = [
             near.skills[at] if keep and at < len(near.skills) else other
             for at, (keep, other) in enumerate(zip(mask, others, strict=True))
         ]
         like = 1 - world.drift
-        difficulty = like * near.difficulty + math.sqrt(1 - like**2) * self._difficulty(rng)
-        return self._world_of(chain, difficulty, rng)
+        difficulty = like * near.difficulty + math.sqrt(1 - like**2) * self._draw_difficulty(rng)
+        return self._make_world(chain, difficulty, rng)
 
-    def _aimed(self, target: Sequence[str], rng: Generator) -> SkillWorld:
-        others = self._skills(len(target), rng)
+    def _draw_targeted_world(self, target: Sequence[str], rng: Generator) -> SkillWorld:
+        others = self._draw_skills(len(target), rng)
         heeded = rng.random(len(target)) < self.world.compliance
         chain = [
             skill_of(tag) if heed else other
             for tag, heed, other in zip(target, heeded, others, strict=True)
         ]
-        return self._world_of(chain, self._difficulty(rng), rng)
+        return self._make_world(chain, self._draw_difficulty(rng), rng)
 
-    def _world_of(self, chain: Sequence[int], difficulty: float, rng: Generator) -> SkillWorld:
+    def _make_world(self, chain: Sequence[int], difficulty: float, rng: Generator) -> SkillWorld:
         world = self.world
         broken, coin, trivial = rng.random(3) < (world.unsolvable, world.coin, world.trivial)
         return SkillWorld(
@@ -116,16 +116,16 @@ class SkillExplorer:
             coin=bool(coin),
         )
 
-    def _skills(self, n: int, rng: Generator) -> list[int]:
+    def _draw_skills(self, n: int, rng: Generator) -> list[int]:
         """Draw skills with replacement."""
         skills: list[int] = np.searchsorted(self._cumulative, rng.random(n)).tolist()
         return skills
 
-    def _difficulty(self, rng: Generator) -> float:
+    def _draw_difficulty(self, rng: Generator) -> float:
         return float(rng.normal(0.0, self.world.sd_difficulty))
 
-    def _native(self, rng: Generator) -> Task:
-        world = self._fresh(rng)
+    def _draw_native_task(self, rng: Generator) -> Task:
+        world = self._draw_world(rng)
         return Task(
             benchmark=NAME,
             name=f"{NAME}/native/{rng.integers(2**63):x}",
@@ -134,11 +134,11 @@ class SkillExplorer:
             instruction=instruction_of(world),
             world=world,
             verifier=SkillVerifier(n_skills=len(world.skills)),
-            solution=tuple(map(use, world.skills)),
+            solution=tuple(map(use_action, world.skills)),
         )
 
 
-def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
+def draw_held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
     """Draw held-out tasks in which all skills are equally likely. None is broken or trivial."""
     lengths = rng.integers(1, world.max_length + 1, size=n)
     difficulty = rng.normal(0.0, world.sd_difficulty, size=n)

@@ -83,7 +83,7 @@ class SkillLearner:
         self._coin: Flags = np.zeros(0, dtype=bool)
         self.memories: Numbers = np.zeros(0)
 
-    def meet(self, tasks: Sequence[Task]) -> None:
+    def add_memories(self, tasks: Sequence[Task]) -> None:
         """Create a memory in the learner for each task that it has not seen before."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
@@ -98,7 +98,7 @@ class SkillLearner:
         self._coin = np.concatenate([self._coin, np.array(coin, dtype=bool)])
         self.memories = np.concatenate([self.memories, np.zeros(len(new))])
 
-    def act(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
+    def sample_rollouts(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
         """Sample ``n_episodes`` episodes for each task, all at once.
 
         Tasks may repeat.

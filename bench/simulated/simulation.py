@@ -26,8 +26,8 @@ from coevo_gym.curricula.gates.gates import (
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
-from simulated.benchmark import SkillBenchmark, episode, register, world_of
-from simulated.generator import SkillExplorer, held_out
+from simulated.benchmark import SkillBenchmark, make_trajectory, register, world_of
+from simulated.generator import SkillExplorer, draw_held_out
 from simulated.learner import Rollouts, SkillLearner
 from simulated.worlds import WorldConfig
 
@@ -36,7 +36,7 @@ N_NATIVE = 400
 N_HELD_OUT = 400
 
 
-def world_settings(world: WorldConfig) -> dict[str, Any]:
+def curriculum_settings(world: WorldConfig) -> dict[str, Any]:
     """Return default curriculum settings for a world. An arm's own settings override them.
 
     A round is due after every 10 updates and tries 48 drafts, each from its own context.
@@ -73,7 +73,7 @@ def simulate(
         (40.0, True)
     """
     register()
-    return _Run(world, settings, seed, world.proof if proof is None else proof).go()
+    return _Run(world, settings, seed, world.proof if proof is None else proof).run()
 
 
 class _Run:
@@ -88,21 +88,21 @@ class _Run:
         self.rng = np.random.default_rng(of_chance)
         self.learner = SkillLearner(world, rng)
         self.explorer = SkillExplorer(world, rng)
-        self.held_out = held_out(world, N_HELD_OUT, rng)
-        self.benchmark = SkillBenchmark(self.explorer.native(N_NATIVE, rng))
-        first, later = self._evolver(world.proof), self._evolver(proof)
+        self.held_out = draw_held_out(world, N_HELD_OUT, rng)
+        self.benchmark = SkillBenchmark(self.explorer.draw_native_tasks(N_NATIVE, rng))
+        first, later = self._make_evolver(world.proof), self._make_evolver(proof)
         curriculum = settings.make(native=self.benchmark.tasks(Split.TRAIN))
         self.session = CurriculumSession(
             curriculum, _Evolvers(first, later), group_size=world.group_size, seed=seed
         )
         self.env_steps = self.episodes = 0
 
-    def go(self) -> dict[str, float]:
+    def run(self) -> dict[str, float]:
         """Run until the env-step budget is spent and return the results."""
         before = self.learner.success_on(self.held_out)
         self._evolve()
         while self.env_steps < self.world.env_steps:
-            self._step()
+            self._run_step()
             self._evolve()
         return {
             "success": self.learner.success_on(self.held_out),
@@ -114,7 +114,7 @@ class _Run:
             **self.session.metrics(),
         }
 
-    def _step(self) -> None:
+    def _run_step(self) -> None:
         """Run one update: request episodes, play them, form groups and learn from the groups."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
@@ -123,24 +123,28 @@ class _Run:
         size = session.group_size  # tickets of a group are consecutive
         groups = [tickets[at : at + size] for at in range(0, len(tickets), size)]
         tasks = [group[0].task for group in groups]
-        self.learner.meet(tasks)
-        rollouts = self.learner.act(tasks, size, self.rng)
+        self.learner.add_memories(tasks)
+        rollouts = self.learner.sample_rollouts(tasks, size, self.rng)
         for row, group in enumerate(groups):
-            for ticket, trajectory in zip(group, self._records(rollouts, row, group), strict=True):
+            for ticket, trajectory in zip(
+                group, self._make_trajectories(rollouts, row, group), strict=True
+            ):
                 session.report(ticket.id, trajectory)
                 self.env_steps += len(trajectory.steps)
         self.episodes += len(tickets)
         session.close_step()
         self.learner.learn(rollouts)
 
-    def _records(self, rollouts: Rollouts, row: int, group: Sequence[Ticket]) -> list[Trajectory]:
+    def _make_trajectories(
+        self, rollouts: Rollouts, row: int, group: Sequence[Ticket]
+    ) -> list[Trajectory]:
         """Return a group's episodes. Identical episodes share one record."""
         task, known = group[0].task, dict[tuple[int, bool], Trajectory]()
         ends = zip(rollouts.n_used[row].tolist(), (rollouts.rewards[row] > 0).tolist(), strict=True)
         records = []
         for end in ends:
             if end not in known:
-                known[end] = episode(
+                known[end] = make_trajectory(
                     task.id,
                     world_of(task),
                     *end,
@@ -155,7 +159,7 @@ class _Run:
         if result is not None:
             self.env_steps += result.env_steps
 
-    def _evolver(self, proof: bool) -> GatedEvolver:
+    def _make_evolver(self, proof: bool) -> GatedEvolver:
         def gates(benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
             proven = (ReplayGate(benchmark), PrefixGate()) if proof else ()
             split_leak = SplitLeakGate(benchmark)

@@ -118,7 +118,7 @@ CONTROLS = ("skewed", NULL)
 """Control worlds with a known expected result; all other worlds are for comparisons."""
 
 
-def world_named(name: str) -> WorldConfig:
+def find_world(name: str) -> WorldConfig:
     """Return the world with the given name.
 
     Raises:

@@ -32,7 +32,7 @@ sys.stdin.read()
 """
 
 
-def alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
+def step_alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     """Step TextWorld's envs, created as in ALFWorld, in turn with random commands."""
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld import EnvInfos
@@ -58,7 +58,7 @@ def alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     return steps, usage().memory_mb
 
 
-def bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
+def step_bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     """Step the official executor, with one reference call per step."""
     from coevo_gym.envs.bfcl.engine.wheel import import_official
     from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
@@ -82,7 +82,7 @@ def bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     return steps, usage().memory_mb
 
 
-def appworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
+def step_appworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     """Step the bare engine in one process per env, because its worlds share global state."""
     from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
     from coevo_gym.envs.appworld.tasks import root_of_world
@@ -114,7 +114,7 @@ def appworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
 
 
 STOCK: dict[str, Callable[[Sequence[Task], int, int], Played]] = {
-    "alfworld": alfworld,
-    "bfcl": bfcl,
-    "appworld": appworld,
+    "alfworld": step_alfworld,
+    "bfcl": step_bfcl,
+    "appworld": step_appworld,
 }

@@ -29,14 +29,14 @@ class Usage(NamedTuple):
 
 def usage() -> Usage:
     """Return the current resources of this process and its children."""
-    rows = [row for pid in tree() if (row := _read_process(pid)) is not None]
+    rows = [row for pid in process_ids() if (row := _read_process(pid)) is not None]
     memory, own, files, threads = (sum(column) for column in zip(*rows, strict=True))
     return Usage(memory, own, int(files), len(rows) - 1, int(threads))
 
 
-def tree() -> set[int]:
+def process_ids() -> set[int]:
     """Return the ids of this process and of all of its children."""
-    parents = dict(_parents())
+    parents = dict(_parent_ids())
     below, size = {os.getpid()}, 0
     while len(below) > size:
         size = len(below)
@@ -47,7 +47,7 @@ def tree() -> set[int]:
 def cpu_seconds() -> float:
     """Return the processor time of this process and its children, including finished ones."""
     ticks = 0
-    for pid in tree():
+    for pid in process_ids():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -56,7 +56,7 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def _parent_ids() -> Iterator[tuple[int, int]]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -69,8 +69,8 @@ def _read_process(pid: int) -> tuple[float, float, int, int] | None:
     """Return memory, own memory, files and threads of a process, or None if it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
-        memory = _numbers(folder / "smaps_rollup")
-        status = _numbers(folder / "status")
+        memory = _read_numbers(folder / "smaps_rollup")
+        status = _read_numbers(folder / "status")
         files = len(os.listdir(folder / "fd"))
         own = memory["Pss_Anon"] + memory["Pss_Shmem"]
         return memory["Pss"] / 1024, own / 1024, files, status["Threads"]
@@ -78,7 +78,7 @@ def _read_process(pid: int) -> tuple[float, float, int, int] | None:
         return None
 
 
-def _numbers(path: Path) -> dict[str, int]:
+def _read_numbers(path: Path) -> dict[str, int]:
     """Return the values in a file of /proc, by name."""
     matches = (re.match(r"(\w+):\s+(\d+)", line) for line in path.read_text().splitlines())
     return {match[1]: int(match[2]) for match in matches if match}

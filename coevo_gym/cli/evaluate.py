@@ -30,7 +30,7 @@ from coevo_gym.envs.tags import kind_of_tag
 from coevo_gym.runs.display import RunProgress, send_logs_to
 from coevo_gym.runs.table import NO_SCORES, FinalScores, TableRow, final_columns
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import finite
+from coevo_gym.store.folder import replace_non_finite
 
 if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
@@ -182,7 +182,7 @@ def evaluate(
                 stop=stop,
             )
     if as_json:
-        print_json({**finite(to_json(job, evaluation)), "folder": str(folder.path)})
+        print_json({**replace_non_finite(to_json(job, evaluation)), "folder": str(folder.path)})
         return
     for table, left_out in type_tables(evaluation.types, by or ()):
         if table.row_count:
@@ -212,7 +212,7 @@ def _run_trials(
     with _progress_with_resume_hint(folder, progress), job.stop_request() as stop:
         trials = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed, stop=stop)
     if as_json:
-        print_json({**finite(to_json(job, trials)), "folder": str(folder.path)})
+        print_json({**replace_non_finite(to_json(job, trials)), "folder": str(folder.path)})
         return
     later = (f"after trial {n} (uses {job.split} outcomes)" for n in range(2, trials.n + 1))
     table = Table("policy", f"success on {job.split}, trial 1", *later, "tasks", "env steps")

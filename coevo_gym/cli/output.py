@@ -181,11 +181,11 @@ def ask_to_permit(missing: Sequence[Demand]) -> None:
     Raises:
         ConfigError: if there is no terminal to ask on.
     """
-    from coevo_gym.store.approvals import in_words, require
+    from coevo_gym.store.approvals import describe_demands, require_approval
 
     if not (sys.stdin.isatty() and errors.is_terminal):
-        require(*missing)
-    say_to_stderr(in_words(missing))
+        require_approval(*missing)
+    say_to_stderr(describe_demands(missing))
     typer.confirm("Permit this?", err=True, abort=True)
 
 

@@ -194,7 +194,7 @@ def _play_in_terminal(
     """Play one episode in the terminal."""
     begun, env_seed = _select_task(source, task, seed), seed or 0
     if scores is not None:
-        begun = scores.next()
+        begun = scores.next_task()
         if begun is None:
             raise ConfigError(f"All tasks in {scores.folder.path} have been played.")
         env_seed = scores.seed_of(begun)

@@ -15,8 +15,15 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import Played, PlayedGame, RefusedAction
-from coevo_gym.view.play.tools import Tool, action_of, is_unfinished, message, read_tools, value_of
-from coevo_gym.view.shop import SEPARATOR, clicked, read_page
+from coevo_gym.view.play.tools import (
+    Tool,
+    call_message,
+    is_unfinished,
+    parse_action,
+    parse_value,
+    read_tools,
+)
+from coevo_gym.view.shop import SEPARATOR, click_actions, parse_shop_page
 
 Read = Callable[[], str]
 _SHOWN = 60
@@ -89,8 +96,10 @@ class ShopHand(Hand):
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show a page of the shop."""
-        page = read_page(view.observation, view.info, choices)
-        number = {text: choices.index(action) + 1 for text, action in clicked(choices).items()}
+        page = parse_shop_page(view.observation, view.info, choices)
+        number = {
+            text: choices.index(action) + 1 for text, action in click_actions(choices).items()
+        }
         values = [value for option in page.options for value in option.values]
         texts = [*(item.asin for item in page.products), *values, *page.buttons]
         if page.page not in ("results", "item") or {*map(str.lower, texts)} != {*number}:
@@ -175,11 +184,11 @@ class ToolsHand(Hand):
             if not typed and not parameter.required:
                 continue
             try:
-                arguments[parameter.name] = value_of(parameter, typed)
+                arguments[parameter.name] = parse_value(parameter, typed)
             except ValueError as error:
                 self.console.print(f"[yellow]{escape(parameter.name)}: {escape(str(error))}[/]")
                 return None
-        return message(tool.name, arguments)
+        return call_message(tool.name, arguments)
 
 
 class CodeHand(Hand):
@@ -266,7 +275,7 @@ def play_episode(
         except EOFError:
             return game
         if meant is not None:
-            action = action_of(view, meant)
+            action = parse_action(view, meant)
             refusal = action if isinstance(action, RefusedAction) else game.act(action)
             if refusal is not None:
                 _explain_refusal(console, refusal)

@@ -13,7 +13,7 @@ from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, s
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import format_duration
-from coevo_gym.store.folder import RUNS, RunFolder, finite
+from coevo_gym.store.folder import RUNS, RunFolder, replace_non_finite
 from coevo_gym.store.progress_file import WorkProgress
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _to_json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
     fields = row.model_dump(mode="json", exclude={"on_disk"})
     on_disk = row.on_disk.model_dump(mode="json") if row.on_disk else {}
     problem = fields.get("problem") or on_disk["problem"]
-    return dict(finite({**fields, **on_disk, "problem": problem}))
+    return dict(replace_non_finite({**fields, **on_disk, "problem": problem}))
 
 
 def _run_section(rows: list[RunRow]) -> Table:

@@ -35,7 +35,7 @@ from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.folder import RunFolder, append_line, keep_lines, read_lines
+from coevo_gym.store.folder import RunFolder, append_line, filter_lines, read_lines
 from coevo_gym.trainers.learners import make_learner
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.protocols import Events, Metrics, training_success
@@ -324,7 +324,7 @@ class ArmEvents(Events):
         self.store.add_evaluation(
             self.arm.name,
             state.step,
-            [line.ended for line in evaluation.lines],
+            [line.database_row for line in evaluation.lines],
             evaluation.episodes,
         )
         self.record_evaluation(
@@ -405,7 +405,7 @@ class ArmEvents(Events):
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """
-        self.store.rewind(self.arm.name, step)
+        self.store.delete_after(self.arm.name, step)
         self.n_lines = 0
 
         def keep(line: Mapping[str, Any]) -> bool:
@@ -421,7 +421,7 @@ class ArmEvents(Events):
             return True
 
         if self.folder.metrics.exists():
-            keep_lines(self.folder.metrics, keep)
+            filter_lines(self.folder.metrics, keep)
         if missing := self._steps_without_record(step):
             self.progress.say(
                 f"warning: {self.folder.metrics} has no record of {self.arm.name} at step "

@@ -26,7 +26,7 @@ from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import device_here
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.folder import RunFolder, read_json, write_json
-from coevo_gym.store.secrets import without_secrets
+from coevo_gym.store.secrets import redact_secrets
 
 SCHEMA = 1
 _PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")
@@ -63,7 +63,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "arithmetic": [arithmetic_for(config)._asdict()],
         "git_commit": git_commit(),
     }
-    safe: dict[str, Any] = without_secrets(manifest)
+    safe: dict[str, Any] = redact_secrets(manifest)
     return safe
 
 

@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.runs.config import demand_of
 from coevo_gym.runs.config.run_sections import PolicySettings
-from coevo_gym.store.approvals import require
+from coevo_gym.store.approvals import require_approval
 
 if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import LearnablePolicy
@@ -80,7 +80,7 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
             from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 
             if (demand := demand_of(settings.endpoint)) is not None:
-                require(demand)
+                require_approval(demand)
             return OpenAIPolicy(settings.endpoint)
 
 

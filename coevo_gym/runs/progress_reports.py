@@ -18,7 +18,7 @@ from coevo_gym.store.progress_file import (
     ProgressWriter,
     WorkProgress,
     WorkState,
-    now,
+    utc_now,
 )
 
 logger = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class ProgressFile:
         self._before = self._here = Cost()  # cost of finished parts and of the current one
         self._written = float("-inf")
         self._watching = send_activity_to(self.add_steps)
-        moment = now()
+        moment = utc_now()
         self._told = WorkProgress(
             work=work, name=name, state="running", started=moment, updated=moment, pid=os.getpid()
         )
@@ -297,7 +297,7 @@ class ProgressFile:
         if self._writer is None:
             return
         self._written = self._clock()
-        self._update_report(updated=now())
+        self._update_report(updated=utc_now())
         try:
             self._writer.write(self._told)
         except OSError as error:

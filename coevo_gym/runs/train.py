@@ -50,20 +50,20 @@ from coevo_gym.runs.table import (
     table_row,
 )
 from coevo_gym.runs.warmup import imitate_references
-from coevo_gym.store.approvals import approve, require
+from coevo_gym.store.approvals import approve, require_approval
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import (
     RunFolder,
     append_line,
     delete,
-    keep_lines,
+    filter_lines,
     read_json,
-    storing,
+    report_store_errors,
     write_json,
 )
 from coevo_gym.store.reader import Evaluated, RunReader
-from coevo_gym.store.secrets import without_secrets
+from coevo_gym.store.secrets import redact_secrets
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def train(
         for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
             progress.say(f"warning: {warning}")
         _ = assembly.policy
-    with folder.locked(), configure_torch(resolved.config):
+    with folder.lock(), configure_torch(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
         if prepare is not None:
@@ -191,11 +191,13 @@ def resume(
             user has not approved methods or keys in the settings.
         StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
     """
-    with folder.locked():
+    with folder.lock():
         manifest, config = read_manifest(folder)
         _require_approval(config, progress)
         if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
-            RunReader(folder.database).check()  # the report needs complete records of the arms
+            RunReader(
+                folder.database
+            ).check_integrity()  # the report needs complete records of the arms
         assembly = Assembly(config, database=folder.database)
         assembly.check()  # a missing requirement fails here, before the run continues
         changes = check_unchanged(manifest, config, assembly.task_sets)
@@ -213,7 +215,7 @@ def _require_approval(config: RunConfig, progress: ProgressSink) -> None:
 
     The approval is kept, so that the run can be resumed.
     """
-    require(*(asked := demands(config)))
+    require_approval(*(asked := demands(config)))
     approve(*asked, keep=True)
     for demand in asked:
         progress.say(f"Permitted: {demand}.")
@@ -295,7 +297,7 @@ class _Run:
             if not store.evaluation_steps(name):  # another run of the table has done the warm-up
                 store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
         if epochs.exists():
-            with storing(epochs):
+            with report_store_errors(epochs):
                 delete(epochs)
         return start
 
@@ -315,11 +317,11 @@ class _Run:
         warmup = start.metrics()
         metrics = self.folder.metrics
         if metrics.exists():
-            keep_lines(metrics, lambda line: line.get("event") != WARMUP)
+            filter_lines(metrics, lambda line: line.get("event") != WARMUP)
         append_line(metrics, {"event": WARMUP, "losses": list(losses), "env_steps": env_steps})
         outcomes = {}
         for name, evaluation in ((RANDOM, floor), (WARMUP, start)):
-            ended = [line.ended for line in evaluation.lines]
+            ended = [line.database_row for line in evaluation.lines]
             store.add_evaluation(name, 0, ended, evaluation.episodes)
             outcomes[name] = [list(outcome) for outcome in ended]
         return RunStart(policy.state_dict(), random, warmup, env_steps, outcomes)
@@ -436,7 +438,7 @@ class _Run:
                 self.folder,
                 run=self.config.name,
                 arm=arm.name,
-                config=without_secrets(
+                config=redact_secrets(
                     {**self.config.to_json(), **settings.model_dump(mode="json")}
                 ),
             ) as sinks,

@@ -104,12 +104,12 @@ class ClientEnv:
         try:
             env.reset(seed=order.seed, options=options)
         except EnvBackendError:
-            self._discard()
+            self._discard_env()
             raise
         ticket = None if self._sampler is None else self._sampler.ticket
         self._episode = order.episode_id or ("" if ticket is None else ticket.id)
         self._over = False
-        return self._frame(None, terminated=False, truncated=False)
+        return self._make_frame(None, terminated=False, truncated=False)
 
     def step(self, order: ActionOrder) -> dict[str, Any]:
         """Execute an action and return the next frame.
@@ -125,10 +125,10 @@ class ClientEnv:
             _, reward, terminated, truncated, _ = env.step(order.action)
         except Exception:  # after any exception, the state of the engine is unknown
             self._over = True
-            self._discard()
+            self._discard_env()
             raise
         self._over = terminated or truncated
-        return self._frame(float(reward), terminated=terminated, truncated=truncated)
+        return self._make_frame(float(reward), terminated=terminated, truncated=truncated)
 
     def state(self) -> dict[str, Any]:
         """Return the episode's id and number of steps."""
@@ -151,12 +151,12 @@ class ClientEnv:
                     sampler.abandon()
             except Exception as error:  # after any exception, the state of the engine is unknown
                 logger.warning("episode lost as its client left error=%s", error)
-                self._discard()
+                self._discard_env()
         env, self._env, self._sampler = self._env, None, None
         if env is not None:
             self._env_pools.put(str(self._order.split), env)
 
-    def _discard(self) -> None:
+    def _discard_env(self) -> None:
         """Close an env whose engine has failed, and hand back its ticket."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
@@ -167,7 +167,9 @@ class ClientEnv:
             if env is not None:
                 env.close()
 
-    def _frame(self, reward: float | None, *, terminated: bool, truncated: bool) -> dict[str, Any]:
+    def _make_frame(
+        self, reward: float | None, *, terminated: bool, truncated: bool
+    ) -> dict[str, Any]:
         view, over = self._bare.view, terminated or truncated
         fields: dict[str, Any] = dict(view.info)
         admissible = fields.pop("admissible", ())

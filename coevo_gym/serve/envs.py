@@ -178,9 +178,9 @@ class EnvsAPI:
         }
         return [
             WebSocketRoute("/ws", self.serve),
-            Route("/schema", _answering(lambda: schema)),
-            Route("/metadata", _answering(lambda: self._about)),
-            Route("/health", _answering(lambda: {"status": "healthy"})),
+            Route("/schema", _json_endpoint(lambda: schema)),
+            Route("/metadata", _json_endpoint(lambda: self._about)),
+            Route("/health", _json_endpoint(lambda: {"status": "healthy"})),
         ]
 
     def close(self) -> None:
@@ -196,14 +196,14 @@ class EnvsAPI:
         most = self._limits.sessions
         if self.n_sessions >= most:
             why = f"All {most} envs are in use. Close one, or start the server with --sessions."
-            await socket.send_text(_error("CAPACITY_REACHED", why))
+            await socket.send_text(_error_message("CAPACITY_REACHED", why))
             await socket.close(1013)
             return
         self.n_sessions += 1
         self._threads = self._threads or CapacityLimiter(most)
         env = ClientEnv(self._benchmark, self._env_pools, self._session)
         try:
-            await self._converse(socket, env)
+            await self._answer_messages(socket, env)
         except (WebSocketDisconnect, RuntimeError) as error:
             logger.debug("client disconnected: %r", error)
         finally:
@@ -213,19 +213,21 @@ class EnvsAPI:
             finally:
                 self.n_sessions -= 1
 
-    async def _converse(self, socket: WebSocket, env: ClientEnv) -> None:
+    async def _answer_messages(self, socket: WebSocket, env: ClientEnv) -> None:
         while True:
             try:
                 text = await asyncio.wait_for(socket.receive_text(), self._limits.idle_s)
             except TimeoutError:
                 why = f"No message came in {self._limits.idle_s:g} s, so the env was closed."
-                await socket.send_text(_error("SESSION_ERROR", why))
+                await socket.send_text(_error_message("SESSION_ERROR", why))
                 await socket.close(1001)
                 return
             except KeyError:  # bytes instead of text
-                await socket.send_text(_error("INVALID_JSON", "Messages are JSON in text frames."))
+                await socket.send_text(
+                    _error_message("INVALID_JSON", "Messages are JSON in text frames.")
+                )
                 continue
-            kind, data, problem = _parse(text)
+            kind, data, problem = _parse_message(text)
             if problem is None and kind == "close":
                 await socket.close()
                 return
@@ -241,47 +243,49 @@ class EnvsAPI:
         """Return the response to a message (called in a worker thread)."""
         try:
             if kind == "reset":
-                return _dump("observation", client.reset(ResetOrder.model_validate(data)))
+                return _dump_message("observation", client.reset(ResetOrder.model_validate(data)))
             if kind == "step":
                 self.n_steps += 1
-                return _dump("observation", client.step(ActionOrder.model_validate(data)))
-            return _dump("state", client.state())
+                return _dump_message("observation", client.step(ActionOrder.model_validate(data)))
+            return _dump_message("state", client.state())
         except ValidationError as error:
             problems = json.loads(error.json(include_url=False, include_input=False))
-            return _error("VALIDATION_ERROR", f"Invalid {kind} message: {problems}")
+            return _error_message("VALIDATION_ERROR", f"Invalid {kind} message: {problems}")
         except EnvBackendError as error:
             logger.warning("episode lost error=%s", error)
             why = f"The episode was lost to a fault and must not count: {error}"
-            return _error("EXECUTION_ERROR", why, lost=True)
+            return _error_message("EXECUTION_ERROR", why, lost=True)
         except (CoevoError, ResetNeeded) as error:
-            return _error("EXECUTION_ERROR", f"{type(error).__name__}: {error}")
+            return _error_message("EXECUTION_ERROR", f"{type(error).__name__}: {error}")
         except Exception as error:
             logger.exception("a client's %s failed", kind)
-            return _error("EXECUTION_ERROR", f"{type(error).__name__} in the server", lost=True)
+            return _error_message(
+                "EXECUTION_ERROR", f"{type(error).__name__} in the server", lost=True
+            )
 
 
-def _parse(text: str) -> tuple[str, dict[str, Any], str | None]:
+def _parse_message(text: str) -> tuple[str, dict[str, Any], str | None]:
     """Parse a message. Return its type, its data, and an error response or None."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return "", {}, _error("INVALID_JSON", f"Invalid JSON: {error}")
+        return "", {}, _error_message("INVALID_JSON", f"Invalid JSON: {error}")
     kind = message.get("type") if isinstance(message, dict) else None
     if kind not in ("reset", "step", "state", "close"):
-        return "", {}, _error("UNKNOWN_TYPE", f"Unknown message type: {str(kind)[:100]}")
+        return "", {}, _error_message("UNKNOWN_TYPE", f"Unknown message type: {str(kind)[:100]}")
     data = message.get("data")
     return kind, {} if data is None else data, None
 
 
-def _dump(kind: str, data: dict[str, Any]) -> str:
+def _dump_message(kind: str, data: dict[str, Any]) -> str:
     return json.dumps({"type": kind, "data": data})
 
 
-def _error(code: str, message: str, **more: Any) -> str:
-    return _dump("error", {"message": message, "code": code, **more})
+def _error_message(code: str, message: str, **more: Any) -> str:
+    return _dump_message("error", {"message": message, "code": code, **more})
 
 
-def _answering(answer: Callable[[], dict[str, Any]]) -> Callable[[Request], Any]:
+def _json_endpoint(answer: Callable[[], dict[str, Any]]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> JSONResponse:
         return JSONResponse(answer())
 

@@ -62,10 +62,10 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        refused = self._refusal(scope["path"], Headers(scope=scope))
+        refused = self._find_refusal(scope["path"], Headers(scope=scope))
         if refused is None:
             try:
-                await self.app(scope, self._bounded(scope, receive), send)
+                await self.app(scope, self._limit_body(scope, receive), send)
             except (ClientDisconnect, WebSocketDisconnect) as error:
                 logger.debug("client disconnected: %r", error)
         elif scope["type"] == "http":
@@ -75,9 +75,9 @@ class Guard:
         else:  # a handshake that is not accepted is answered with 403
             await send({"type": "websocket.close", "code": _REFUSED, "reason": refused[1]})
 
-    def _refusal(self, path: str, headers: Headers) -> tuple[int, str] | None:
+    def _find_refusal(self, path: str, headers: Headers) -> tuple[int, str] | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self._knows(host):
+        if not self._is_known_host(host):
             return 403, (f"This server is not known as {host[:100]!r}. {self._advice}")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return 403, f"Requests from pages of {origin[:100]!r} are rejected."
@@ -91,14 +91,14 @@ class Guard:
             )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.body_bytes:
-            return 413, self._too_large()
+            return 413, self._too_large_message()
         return None
 
-    def _knows(self, host: str) -> bool:
-        name = _name_of(host)
+    def _is_known_host(self, host: str) -> bool:
+        name = _host_name(host)
         return name is None or name in self.hosts  # no site can have an address as its name
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+    def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
         """Wrap ``receive`` to count the bytes of a request body and enforce the limit."""
         if scope["type"] != "http":
             return receive
@@ -109,19 +109,19 @@ class Guard:
             message = await receive()
             read += len(message.get("body", b""))
             if read > self.body_bytes:
-                raise HTTPException(413, self._too_large())
+                raise HTTPException(413, self._too_large_message())
             return message
 
         return bounded
 
-    def _too_large(self) -> str:
+    def _too_large_message(self) -> str:
         return (
             f"The request exceeds the server's limit (--body-mb) of {self.body_bytes / 2**20:g} MiB"
         )
 
 
 @lru_cache(maxsize=64)
-def _name_of(host: str) -> str | None:
+def _host_name(host: str) -> str | None:
     """Return the host name in a Host header. Return None for an IP address and "" if invalid."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.task import canonical_json
-from coevo_gym.store.folder import identity, storing, transaction
+from coevo_gym.store.folder import file_identity, report_store_errors, transaction
 
 FORMAT = 2
 """Version of the file format."""
@@ -63,21 +63,21 @@ class Journal:
         self._lock = threading.Lock()
         self._since, self._synced = 0, True
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._using():
+        with self._report_damage():
             self._db = sqlite3.connect(
                 path, timeout=0, isolation_level=None, check_same_thread=False
             )
-            self._db.text_factory = _text
+            self._db.text_factory = _decode_text
             try:
                 # Keep the file locked while it is open, because two servers do not share memory.
                 self._db.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;")
                 self._db.executescript(
                     f"PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;"
                 )
-                self._check(about)
-                self.n_calls = self._count()
+                self._check_or_initialise(about)
+                self.n_calls = self._count_all_calls()
                 files = (path, path.with_name(f"{path.name}-wal"))
-                self._files = {file: identity(file) for file in files}
+                self._files = {file: file_identity(file) for file in files}
             except BaseException as error:
                 self._db.close()
                 if "locked" in str(error):
@@ -87,10 +87,10 @@ class Journal:
                     ) from error
                 raise
 
-    def _check(self, about: Mapping[str, Any]) -> None:
+    def _check_or_initialise(self, about: Mapping[str, Any]) -> None:
         (problem,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
-            raise self._damaged(problem)
+            raise self._damage_error(problem)
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         known = dict(self._db.execute("SELECT name, body FROM about"))
         if version not in (0, FORMAT) or (version == 0 and known):
@@ -111,46 +111,46 @@ class Journal:
                 self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
 
-    def _count(self) -> int:
+    def _count_all_calls(self) -> int:
         """Check that the call numbers have no gaps, and return the number of calls."""
         n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
         if n != (last or 0):
-            raise self._damaged(f"only {n} of {last} calls are left")
+            raise self._damage_error(f"only {n} of {last} calls are left")
         return int(n)
 
-    def snapshot(self) -> tuple[float, dict[str, Any]] | None:
+    def read_snapshot(self) -> tuple[float, dict[str, Any]] | None:
         """Return the time and state of the latest snapshot, or None if there is no snapshot.
 
         Raises:
             StoreError: if the snapshot is damaged.
         """
-        with self._lock, self._using():
+        with self._lock, self._report_damage():
             row = self._db.execute("SELECT one, at, '', body, checksum FROM snapshot").fetchone()
             if row is None:
                 if self.n_calls:
-                    raise self._damaged("its snapshot is missing")
+                    raise self._damage_error("its snapshot is missing")
                 return None
-            at, _, state = self._read("the snapshot", *row)
+            at, _, state = self._read_row("the snapshot", *row)
             return at, state
 
-    def calls(self) -> Iterator[JournalCall]:
+    def read_calls(self) -> Iterator[JournalCall]:
         """Yield the calls made since the snapshot, in order.
 
         Raises:
             StoreError: if the next call is damaged.
         """
         for number in range(1, self.n_calls + 1):
-            with self._lock, self._using():
+            with self._lock, self._report_damage():
                 query = "SELECT number, at, what, body, checksum FROM calls WHERE number = ?"
                 row = self._db.execute(query, (number,)).fetchone()
-                call = JournalCall(*self._read(f"call {number}", *(row or [None] * 5)))
+                call = JournalCall(*self._read_row(f"call {number}", *(row or [None] * 5)))
             self._since += len(row[3])
             yield call
 
-    def count(self, what: str, first: int) -> int:
+    def count_calls(self, what: str, first: int) -> int:
         """Return the number of calls named ``what`` since call number ``first``."""
         query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
-        with self._lock, self._using():
+        with self._lock, self._report_damage():
             return int(self._db.execute(query, (first, what)).fetchone()[0])
 
     @property
@@ -170,7 +170,7 @@ class Journal:
         for number, call in enumerate(calls, self.n_calls + 1):
             row = (number, call.at, call.what, _pack(call.body))
             rows.append((*row, _checksum(*row)))
-        with self._lock, self._using():
+        with self._lock, self._report_damage():
             if synced is not self._synced:
                 self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
@@ -184,7 +184,7 @@ class Journal:
         """Store a snapshot of a state, and delete all recorded calls. Return its size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
-        with self._lock, self._using():
+        with self._lock, self._report_damage():
             with transaction(self._db):
                 self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", row)
                 self._db.execute("DELETE FROM calls")
@@ -196,7 +196,7 @@ class Journal:
         """Copy the file to a new file beside it and return the new path."""
         names = (self.path.with_name(f"{self.path.name}.copy-{n}") for n in count(1))
         path = next(name for name in names if not name.exists())
-        with self._lock, self._using(), closing(sqlite3.connect(path)) as other:
+        with self._lock, self._report_damage(), closing(sqlite3.connect(path)) as other:
             self._db.backup(other)
         return path
 
@@ -211,7 +211,7 @@ class Journal:
         Raises:
             StoreError: if the file or its log is no longer the one that was opened.
         """
-        if all(identity(file) == known for file, known in self._files.items()):
+        if all(file_identity(file) == known for file, known in self._files.items()):
             return
         rest = "If it was moved, move it back."
         if self.path.parent.is_dir():
@@ -220,34 +220,34 @@ class Journal:
         raise StoreError(f"{self.path} was deleted, moved or replaced while in use. {rest}")
 
     @contextmanager
-    def _using(self) -> Iterator[None]:
+    def _report_damage(self) -> Iterator[None]:
         """Convert any error caused by an unusable or damaged file to a StoreError."""
-        with storing(self.path):
+        with report_store_errors(self.path):
             try:
                 yield
             except sqlite3.DatabaseError as error:
                 broken = type(error) is sqlite3.DatabaseError  # not one of its subclasses
                 if broken or "malformed" in str(error):
-                    raise self._damaged(error) from error
+                    raise self._damage_error(error) from error
                 raise
             except (ValueError, TypeError, ArithmeticError) as error:
-                raise self._damaged(error) from error
+                raise self._damage_error(error) from error
 
-    def _read(
+    def _read_row(
         self, name: str, number: Any, at: Any, what: Any, body: Any, checksum: Any
     ) -> tuple[float, str, Any]:
         """Return a row's time, name and content after verifying its checksum."""
         if not isinstance(body, bytes) or checksum != _checksum(number, at, what, body):
-            raise self._damaged(f"{name} does not match its checksum")
+            raise self._damage_error(f"{name} does not match its checksum")
         return at, what, json.loads(zlib.decompress(body))
 
-    def _damaged(self, why: object) -> StoreError:
+    def _damage_error(self, why: object) -> StoreError:
         return StoreError(
             f"{self.path} is damaged: {why}. Restore a copy of it, or pass another --db."
         )
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     """Decode a text column. The checksum detects corrupted bytes later."""
     return data.decode(errors="replace")
 

@@ -162,7 +162,7 @@ class JournaledSession(TaskSession):
         self.replayed = self._session.counts["taken"] > 0
         for id in list(self._kept.mine):  # the processes that ran these episodes have ended
             self.give_back(self._with_epoch(id), EndReason.WORKER_LOST)
-        self._begin_due()
+        self._start_due_round()
 
     @property
     def _session(self) -> CurriculumSession:
@@ -178,7 +178,7 @@ class JournaledSession(TaskSession):
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
         """Tickets that have been neither reported nor returned, oldest first."""
-        return tuple(self._out(ticket) for ticket in self._session.outstanding)
+        return tuple(self._add_epoch(ticket) for ticket in self._session.outstanding)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -221,16 +221,18 @@ class JournaledSession(TaskSession):
             case Report():
                 answer = self._report(call)
             case GiveBack():
-                own = replace(call, ticket=self._own(call.ticket))
+                own = replace(call, ticket=self._remove_epoch(call.ticket))
                 with self._lock:
-                    out = self._ticket(own.ticket) is not None
-                    answer = self._do(own, changes=lambda _: out)
+                    out = self._find_ticket(own.ticket) is not None
+                    answer = self._execute(own, changes=lambda _: out)
             case Renew():
                 with self._lock:
-                    answer = self._do(replace(call, ticket=self._own(call.ticket)), changes=bool)
+                    answer = self._execute(
+                        replace(call, ticket=self._remove_epoch(call.ticket)), changes=bool
+                    )
             case Sweep():
                 with self._lock:
-                    answer = self._do(call, changes=lambda _: False)
+                    answer = self._execute(call, changes=lambda _: False)
             case Evolve():
                 answer = None
             case _:
@@ -243,13 +245,13 @@ class JournaledSession(TaskSession):
         ``"reported"`` means that its episode counts, once, however often it was reported; ``"given
         back"`` or ``"lapsed"`` that a report came too late.
         """
-        return self._session.how_ended(self._own(ticket_id))
+        return self._session.how_ended(self._remove_epoch(ticket_id))
 
     def _take(self, call: Take, *, mine: bool) -> Ticket | Later:
         with self._lock:
             n_taken = self.counts["taken"]  # a retried call takes no new ticket
             try:
-                answer = self._do(
+                answer = self._execute(
                     call,
                     mine=mine,
                     changes=lambda _: self.counts["taken"] > n_taken,
@@ -259,22 +261,22 @@ class JournaledSession(TaskSession):
             except ConfigError:
                 if self._round is None:
                     raise
-                return Later(self._why_later())
-            return self._out(answer) if isinstance(answer, Ticket) else answer
+                return Later(self._waiting_reason())
+            return self._add_epoch(answer) if isinstance(answer, Ticket) else answer
 
     def _report(self, call: Report) -> Group | None:
-        id, episode = self._own(call.ticket), call.trajectory
+        id, episode = self._remove_epoch(call.ticket), call.trajectory
         body: dict[str, Any] = {}
-        ticket = self._ticket(id)
+        ticket = self._find_ticket(id)
         if ticket is not None:  # otherwise the report is dropped without reading it
             body = episode if isinstance(episode, dict) else trajectory_to_json(episode)
             episode = read_trajectory(body)  # in the form in which a restart reads it
             check_report(episode, body, ticket.task)
         with self._lock:
-            return self._do(
+            return self._execute(
                 Report(id, episode),
                 body={"ticket": id, "trajectory": body},
-                mark=lambda: self._ticket(id),  # the ticket is removed first
+                mark=lambda: self._find_ticket(id),  # the ticket is removed first
             )
 
     def close_spent_step(self) -> None:
@@ -297,9 +299,9 @@ class JournaledSession(TaskSession):
                 The current session then continues unchanged.
         """
         with self._lock:
-            self._kept.load(state)
+            self._kept.load_state(state)
             self._round = None
-            self._begin_due()
+            self._start_due_round()
 
     def close(self) -> None:
         """Write a snapshot and close the journal. Only ``close`` may be called afterwards."""
@@ -313,34 +315,34 @@ class JournaledSession(TaskSession):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, call: SessionCall[AnswerT], **keywords: Any) -> AnswerT:
-        """Execute a call; see :meth:`Recorded.do`."""
+    def _execute(self, call: SessionCall[AnswerT], **keywords: Any) -> AnswerT:
+        """Execute a call; see :meth:`Recorded.execute`."""
         record = self._kept
         record.now = max(record.now, self._base + self._monotonic())
         try:
-            return record.do(call, **keywords)
+            return record.execute(call, **keywords)
         finally:
-            self._begin_due()
+            self._start_due_round()
 
     # Ticket names: tickets from before a load must not be confused with later ones.
 
     def _with_epoch(self, id: str) -> str:
         return f"{id}@{self._kept.epoch}"
 
-    def _out(self, ticket: Ticket) -> Ticket:
+    def _add_epoch(self, ticket: Ticket) -> Ticket:
         return replace(ticket, id=self._with_epoch(ticket.id))
 
-    def _own(self, ticket_id: str) -> str:
+    def _remove_epoch(self, ticket_id: str) -> str:
         """Remove the ``@`` suffix from a ticket id. Tickets of another epoch get an unknown id."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 
-    def _ticket(self, id: str) -> Ticket | None:
+    def _find_ticket(self, id: str) -> Ticket | None:
         return next((ticket for ticket in self._session.outstanding if ticket.id == id), None)
 
     # Rounds.
 
-    def _why_later(self) -> str:
+    def _waiting_reason(self) -> str:
         if self._failures:
             return (
                 f"A round that looks for tasks has failed {self._failures} times and is tried "
@@ -348,21 +350,21 @@ class JournaledSession(TaskSession):
             )
         return "A round of evolution that looks for tasks is under way."
 
-    def _begin_due(self) -> None:
+    def _start_due_round(self) -> None:
         """Run a round in a separate thread if one is due."""
         if self._round is not None or self._stop.is_set() or self._kept.broken is not None:
             return
-        with self._kept.breaking("plan"):
+        with self._kept.break_on_error("plan"):
             self._round = due = self._session.plan()
         if due is not None:
             threading.Thread(
-                target=self._explore,
+                target=self._run_round,
                 args=(due, self._kept.epoch),
                 name=f"coevo-{due.id}",
                 daemon=True,
             ).start()
 
-    def _explore(self, round: Round, epoch: str) -> None:
+    def _run_round(self, round: Round, epoch: str) -> None:
         """Run a round and apply its result. Retry after errors while the round is still needed."""
         pause = 1.0
         while not self._stop.is_set() and self._kept.broken is None and epoch == self._kept.epoch:
@@ -381,7 +383,7 @@ class JournaledSession(TaskSession):
                 return  # due again when the journal is opened, or cancelled by a load
             for task in result.accepted:
                 require_practisable(task, "add to the pool")
-            self._do(Evolve(result))
+            self._execute(Evolve(result))
             logger.info("round applied round=%s accepted=%d", result.round_id, len(result.accepted))
             self._failures, self._round = 0, None
-            self._begin_due()
+            self._start_due_round()

@@ -40,7 +40,7 @@ class RaySession(RemoteSession):
     """
 
     def __init__(self, name: str = NAME, namespace: str | None = None) -> None:
-        self._ray = _imported("ray")
+        self._ray = _import_ray("ray")
         self.name, self.namespace = name, namespace
         self._actor = self._ray.get_actor(name, namespace=namespace)
         self.lease_s = cast("float | None", self._read("lease_s"))
@@ -89,8 +89,8 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
         ImportError: if Ray is not installed.
         ValueError: if an actor with this name exists.
     """
-    ray = _imported("ray")
-    placing = _imported("ray.util.scheduling_strategies")
+    ray = _import_ray("ray")
+    placing = _import_ray("ray.util.scheduling_strategies")
     here = placing.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
@@ -107,12 +107,12 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
 
 def stop_session(name: str = NAME) -> None:
     """Stop a session's actor."""
-    ray = _imported("ray")
+    ray = _import_ray("ray")
     ray.kill(ray.get_actor(name))
     _started.pop(name, None)
 
 
-def _imported(module: str) -> ModuleType:
+def _import_ray(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:

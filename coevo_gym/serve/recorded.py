@@ -76,14 +76,14 @@ class Recorded:
         self.now = 0.0
         self.broken: StoreError | None = None
         self.recovered = ""
-        snapshot = journal.snapshot()
+        snapshot = journal.read_snapshot()
         if snapshot is None:
             self.session.plan()
-            self._snapshot()
+            self._take_snapshot()
         else:
             self._replay(*snapshot, recover=recover)
 
-    def do(
+    def execute(
         self,
         call: SessionCall[AnswerT],
         *,
@@ -112,7 +112,7 @@ class Recorded:
         name = call_name(call)
         calls: list[JournalCall] = []
         answer, refusal = None, None
-        with self.breaking(name):
+        with self.break_on_error(name):
             if self.session.sweep():
                 calls.append(JournalCall(self.now, "sweep", {}))
                 self.session.plan()
@@ -130,12 +130,12 @@ class Recorded:
                     if isinstance(answer, Ticket):
                         body = {**body, "mine": mine, "ticket": answer.id, "task": answer.task.id}
                     calls.append(JournalCall(self.now, name, body))
-            self._keep(calls)
+            self._write_calls(calls)
         if refusal is not None:
             raise refusal
         return cast("AnswerT", answer)
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         """Write a state to disk, then replace the session with a new session in that state.
 
         Raises:
@@ -148,21 +148,21 @@ class Recorded:
                 raise ConfigError(
                     "the state has outstanding tickets; use a state returned by save()"
                 )
-            session, snapshot = self._loaded(state)
+            session, snapshot = self._load_session(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(
                 f"This state cannot be loaded: {_format_error(error)}. The session continues "
                 "without it."
             ) from error
-        with self.breaking("load"):
-            self._switch(session, snapshot)
+        with self.break_on_error("load"):
+            self._replace_session(session, snapshot)
 
     def close(self) -> None:
         """Write a snapshot unless the session is broken, then close the journal."""
         try:
             if self.broken is None:
-                with self.breaking("close"):
-                    self._snapshot()
+                with self.break_on_error("close"):
+                    self._take_snapshot()
                 self.broken = StoreError("The session has been closed.")
         finally:
             self._journal.close()
@@ -177,7 +177,7 @@ class Recorded:
             raise StoreError(f"This session has stopped. {self.broken} {_RESTART}") from self.broken
 
     @contextmanager
-    def breaking(self, what: str) -> Iterator[None]:
+    def break_on_error(self, what: str) -> Iterator[None]:
         """Mark the session as broken on any exception. Its journal may no longer be complete.
 
         Raises:
@@ -210,11 +210,11 @@ class Recorded:
         Raises:
             StoreError: if a call cannot be replayed, and ``recover`` is not set.
         """
-        done, problem = self._play(at, state)
+        done, problem = self._load_and_replay(at, state)
         if problem is None:
             return
         call, path = done + 1, self._journal.path
-        n_calls, n_reports = self._journal.n_calls - done, self._journal.count("report", call)
+        n_calls, n_reports = self._journal.n_calls - done, self._journal.count_calls("report", call)
         lost = f"the last {n_calls} calls ({n_reports} reports)"
         failed = f"call {call} of {self._journal.n_calls} failed, {problem}"
         if not recover:
@@ -224,14 +224,14 @@ class Recorded:
                 f"before that call: this drops {lost} and keeps a copy of the file."
             )
         self.session = self._new()
-        self._play(at, state, done)
-        session, snapshot = self._loaded(self.session.state_dict())
+        self._load_and_replay(at, state, done)
+        session, snapshot = self._load_session(self.session.state_dict())
         copy = self._journal.copy()
-        self._switch(session, snapshot)
+        self._replace_session(session, snapshot)
         self.recovered = f"{path}: {failed}. Dropped {lost}; the whole journal is in {copy}."
         logger.warning(self.recovered)
 
-    def _play(
+    def _load_and_replay(
         self, at: float, state: Mapping[str, Any], n_calls: int | None = None
     ) -> tuple[int, str | None]:
         """Load a snapshot into a new session and replay the calls that followed the snapshot.
@@ -259,7 +259,7 @@ class Recorded:
             ) from error
         done, doing = 0, "it could not be read"
         try:
-            for call in islice(self._journal.calls(), n_calls):
+            for call in islice(self._journal.read_calls(), n_calls):
                 doing = f"{call.what} {call.body.get('ticket', '')}".strip()
                 self.now = call.at
                 answer = self._apply(_read_call(call), mine=call.body.get("mine", False))
@@ -271,7 +271,7 @@ class Recorded:
             return done, f"{doing}: {_format_error(error)}"
         return done, None
 
-    def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
+    def _load_session(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
         """Restore a saved session; return it and the state to save as its new snapshot.
 
         The given state is first loaded into another session, whose own state is then used.
@@ -286,26 +286,26 @@ class Recorded:
         second.plan()
         return second, snapshot
 
-    def _switch(self, session: CurriculumSession, snapshot: dict[str, Any]) -> None:
+    def _replace_session(self, session: CurriculumSession, snapshot: dict[str, Any]) -> None:
         """Replace this session with a loaded session, and invalidate all earlier tickets."""
         epoch = secrets.token_hex(3)
-        self._put(snapshot, (), epoch)
+        self._put_snapshot(snapshot, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()
 
     # Writing it.
 
-    def _keep(self, calls: list[JournalCall]) -> None:
+    def _write_calls(self, calls: list[JournalCall]) -> None:
         if not calls:
             return
         self._journal.add(calls, synced=any(call.what not in _UNSYNCED for call in calls))
         if self._journal.bytes_since_snapshot > max(SNAPSHOT_BYTES, 4 * self._snapshot_bytes):
-            self._snapshot()
+            self._take_snapshot()
 
-    def _snapshot(self) -> None:
+    def _take_snapshot(self) -> None:
         self.mine &= {ticket.id for ticket in self.session.outstanding}
-        self._put(self.session.state_dict(tickets=True), self.mine, self.epoch)
+        self._put_snapshot(self.session.state_dict(tickets=True), self.mine, self.epoch)
 
-    def _put(self, session: dict[str, Any], mine: Collection[str], epoch: str) -> None:
+    def _put_snapshot(self, session: dict[str, Any], mine: Collection[str], epoch: str) -> None:
         state = {"session": session, "mine": sorted(mine), "epoch": epoch}
         self._snapshot_bytes = self._journal.put_snapshot(self.now, state)
 

@@ -85,7 +85,7 @@ class ServedCurriculum:
         more = {} if self.max_steps is None else {"max_steps": self.max_steps}
         return gym.make(self.bench.env_id, split=split, disable_env_checker=True, **more)
 
-    def open(self, path: Path, *, recover: bool = False) -> JournaledSession:
+    def open_session(self, path: Path, *, recover: bool = False) -> JournaledSession:
         """Open a session stored in a file. Create the file if it is missing.
 
         Args:
@@ -147,7 +147,7 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await checkpoint()  # import what threads need while files can still be opened
-        sweeping = asyncio.create_task(_sweep(session))
+        sweeping = asyncio.create_task(_sweep_regularly(session))
         try:
             yield
         finally:
@@ -160,12 +160,12 @@ def make_app(
     app = Starlette(
         routes=[*ticket_routes(session), *envs.routes],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _http_error},
+        exception_handlers={HTTPException: _answer_http_error},
     )
     return Guard(app, tokens=tokens, hosts=hosts, body_bytes=limits.body_bytes)
 
 
-async def _sweep(session: JournaledSession) -> None:
+async def _sweep_regularly(session: JournaledSession) -> None:
     """Reclaim expired tickets at regular intervals, even without client requests."""
     while True:
         await asyncio.sleep(SWEEP_S)
@@ -176,7 +176,7 @@ async def _sweep(session: JournaledSession) -> None:
             return  # every call reports this error from now on
 
 
-async def _http_error(request: Request, error: Exception) -> Any:
+async def _answer_http_error(request: Request, error: Exception) -> Any:
     """Return an HTTP error in the same JSON format as all other errors."""
     assert isinstance(error, HTTPException)
     what = {404: f"There is no {request.url.path} here.", 405: "Send a POST."}
@@ -233,7 +233,7 @@ def serve(
     with explain_missing(*NEEDS):
         import websockets  # noqa: F401
 
-    opened = practice.open(path, recover=recover)
+    opened = practice.open_session(path, recover=recover)
     with closing(opened) as session, closing(EnvPools(practice.make_env)) as env_pools:
         about = {
             "name": practice.bench.env_id,
@@ -274,11 +274,11 @@ def uvicorn_config(app: ASGIApp, limits: ServerLimits) -> Any:
         server_header=False,
         **connection_bounds(limits.sessions),
     )
-    logging.getLogger("uvicorn.error").addFilter(_shorten)
+    logging.getLogger("uvicorn.error").addFilter(_drop_traceback)
     return config
 
 
-def _shorten(record: logging.LogRecord) -> bool:
+def _drop_traceback(record: logging.LogRecord) -> bool:
     """Remove the traceback of an error that a client's message caused."""
     if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
         record.exc_info = None

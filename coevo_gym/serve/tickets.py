@@ -96,7 +96,11 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
     # One thread is enough and cheapest, because the session handles calls one after the other.
     thread = ThreadPoolExecutor(1, thread_name_prefix="tickets")
     return [
-        Route(f"/tickets/{name}", _endpoint(TypeAdapter(message), answer, thread), methods=["POST"])
+        Route(
+            f"/tickets/{name}",
+            _make_endpoint(TypeAdapter(message), answer, thread),
+            methods=["POST"],
+        )
         for name, (message, answer) in answers.items()
     ]
 
@@ -114,7 +118,7 @@ def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
     }
 
 
-def _endpoint(
+def _make_endpoint(
     message: TypeAdapter[Any], answer: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
     def respond(path: str, body: bytes) -> Response:
@@ -123,11 +127,11 @@ def _endpoint(
             return JSONResponse(answer(message.validate_json(body or b"{}")))
         except ValidationError as error:
             problems = json.loads(error.json(include_url=False, include_input=False))
-            return _problem("ValidationError", f"{path}: {problems}", 422)
+            return _error_response("ValidationError", f"{path}: {problems}", 422)
         except StoreError as error:
-            return _problem("StoreError", str(error), 503)
+            return _error_response("StoreError", str(error), 503)
         except CoevoError as error:
-            return _problem(type(error).__name__, str(error), 422)
+            return _error_response(type(error).__name__, str(error), 422)
 
     async def endpoint(request: Request) -> Response:
         body = await request.body()
@@ -138,5 +142,5 @@ def _endpoint(
     return endpoint
 
 
-def _problem(kind: str, message: str, status: int) -> JSONResponse:
+def _error_response(kind: str, message: str, status: int) -> JSONResponse:
     return JSONResponse({"error": kind, "message": message}, status)

@@ -20,11 +20,11 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
 from coevo_gym.store.folder import (
     append_lines,
-    decoding,
     open_to_read,
     open_to_write,
     read_lines,
-    storing,
+    report_decode_errors,
+    report_store_errors,
     transaction,
 )
 
@@ -52,7 +52,7 @@ class AnswerTable:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
-        with storing(path):
+        with report_store_errors(path):
             self._db = open_to_read(path) if read_only else open_to_write(path)
             if not read_only:
                 self._db.executescript(_SCHEMA)
@@ -67,7 +67,7 @@ class AnswerTable:
             marks = ", ".join("?" * len(some))
             where = f"key IN ({marks})"
             query = f"SELECT key, scope, template, body FROM answers WHERE {where}"  # noqa: S608
-            with self._lock, storing(self.path):
+            with self._lock, report_store_errors(self.path):
                 rows = self._db.execute(query, some).fetchall()
             for key, scope, template, body in rows:
                 answers[key] = StoredAnswer(key, scope, template, self._unpack(body))
@@ -86,7 +86,7 @@ class AnswerTable:
             )
             for key, scope, template, completion in answers
         ]
-        with self._lock, storing(self.path), transaction(self._db):
+        with self._lock, report_store_errors(self.path), transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class AnswerTable:
         self._db.close()
 
     def _unpack(self, body: bytes) -> Completion:
-        with decoding(self.path):
+        with report_decode_errors(self.path):
             return completion_from_json(json.loads(zlib.decompress(body)))
 
 
@@ -109,7 +109,7 @@ class AnswerFile:
         self.path = path
         self._lock = threading.Lock()
         self._kept: dict[str, StoredAnswer] = {}
-        with storing(path):
+        with report_store_errors(path):
             if path.exists():
                 check_regular_file(path)
             lines = read_lines(path)
@@ -148,7 +148,7 @@ def completion_to_json(completion: Completion) -> dict[str, Any]:
     if usage := completion.usage.model_dump(exclude_defaults=True):
         data["usage"] = usage
     if isinstance(completion.decision, TokenDecision):
-        data["decision"] = _decisions().dump_python(
+        data["decision"] = _decision_adapter().dump_python(
             completion.decision, mode="json", exclude_none=True
         )
     return data
@@ -161,11 +161,11 @@ def completion_from_json(data: Mapping[str, Any]) -> Completion:
         ValueError: if the data do not describe a completion.
         KeyError: if a part is missing.
     """
-    decision = _decisions().validate_python(data["decision"]) if "decision" in data else None
+    decision = _decision_adapter().validate_python(data["decision"]) if "decision" in data else None
     usage = Usage.model_validate(data.get("usage", {}))
     return Completion(data["text"], decision, Finish(data["finish"]), usage)
 
 
 @lru_cache(maxsize=1)
-def _decisions() -> TypeAdapter[TokenDecision]:
+def _decision_adapter() -> TypeAdapter[TokenDecision]:
     return TypeAdapter(TokenDecision)

@@ -50,7 +50,7 @@ def is_approved(demand: Demand) -> bool:
     """Return True if the user has approved a demand, in this process or an earlier one."""
     if demand not in _approved:
         with suppress(OSError):
-            if demand._asdict() in read_lines(_file()):
+            if demand._asdict() in read_lines(_approvals_file()):
                 _approved.add(demand)
     return demand in _approved
 
@@ -61,30 +61,32 @@ def approve(*demands: Demand, keep: bool = False) -> None:
     if not keep:
         return
     try:
-        approvals = read_lines(_file())
+        approvals = read_lines(_approvals_file())
         new = [one._asdict() for one in demands if one._asdict() not in approvals]
         if new:
-            _file().parent.mkdir(parents=True, exist_ok=True)
-            append_lines(_file(), new)
+            _approvals_file().parent.mkdir(parents=True, exist_ok=True)
+            append_lines(_approvals_file(), new)
     except (OSError, StoreError) as error:  # the next command asks again
         logger.info("approvals are not kept error=%s", error)
 
 
-def require(*demands: Demand) -> None:
+def require_approval(*demands: Demand) -> None:
     """Check that the user has approved demands.
 
     Raises:
         ConfigError: if a demand is not approved; the message lists all such demands.
     """
     if missing := [demand for demand in demands if not is_approved(demand)]:
-        raise ConfigError(f"{in_words(missing)}\nTo permit this, pass --yes (yes=True in Python).")
+        raise ConfigError(
+            f"{describe_demands(missing)}\nTo permit this, pass --yes (yes=True in Python)."
+        )
 
 
-def in_words(demands: Sequence[Demand]) -> str:
+def describe_demands(demands: Sequence[Demand]) -> str:
     """Describe what the user has to approve."""
     lines = ["The settings, which come from a file or a run, ask to:"]
     return "\n".join([*lines, *(f"  {demand}" for demand in demands)])
 
 
-def _file() -> Path:
+def _approvals_file() -> Path:
     return home() / "approved.jsonl"

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.reading import open_regular
-from coevo_gym.store.folder import storing, write_then_name
+from coevo_gym.store.folder import report_store_errors, write_then_rename
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +50,14 @@ class Checkpoints:
         Raises:
             StoreError: if the checkpoint cannot be written; earlier checkpoints are kept.
         """
-        with storing(self.folder):
+        with report_store_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            path = write_then_name(
+            path = write_then_rename(
                 self.folder / ".checkpoint.part",
-                lambda file: _write(state, file),
-                lambda file: f"step-{step:06d}.{_hash(file)}.pt",
+                lambda file: _write_state(state, file),
+                lambda file: f"step-{step:06d}.{_hash_file(file)}.pt",
             )
-        with storing(self.folder):
+        with report_store_errors(self.folder):
             for at, old in self._find_files():
                 if at == step and old != path:
                     old.unlink()
@@ -70,19 +70,19 @@ class Checkpoints:
         """Return the latest intact checkpoint, or None. Damaged checkpoints are logged."""
         for step, path in self._find_files():
             try:
-                actual = _hash(path)
+                actual = _hash_file(path)
             except OSError as error:
                 logger.warning("checkpoint=%s cannot be read: %s", path, error.strerror)
                 continue
             if actual != _hash_in_name(path):
                 logger.warning("checkpoint=%s is damaged; using the previous one", path)
-                with storing(path):
+                with report_store_errors(path):
                     path.rename(path.with_suffix(".damaged"))
                 continue
-            return _load(step, path)
+            return _load_checkpoint(step, path)
         return None
 
-    def at(self, step: int) -> Checkpoint:
+    def load_at(self, step: int) -> Checkpoint:
         """Return the checkpoint for a step.
 
         Raises:
@@ -94,7 +94,7 @@ class Checkpoints:
                     raise StoreError(
                         f"The checkpoint {path} is damaged. Choose a checkpoint from another step."
                     )
-                return _load(step, path)
+                return _load_checkpoint(step, path)
         there = ", ".join(map(str, self.steps())) or "none"
         raise StoreError(f"{self.folder} has no checkpoint for step {step}. Available: {there}.")
 
@@ -102,7 +102,7 @@ class Checkpoints:
         """Return the steps that have a checkpoint, even a damaged one, latest first."""
         return [step for step, _ in self._find_files()]
 
-    def older(self) -> list[Path]:
+    def older_files(self) -> list[Path]:
         """Return the checkpoints that are older than the latest intact checkpoint."""
         paths = [path for _, path in self._find_files()]
         for number, path in enumerate(paths[:-1]):
@@ -139,7 +139,7 @@ class _Writer:
             raise
 
 
-def _write(state: Mapping[str, Any], file: BinaryIO) -> None:
+def _write_state(state: Mapping[str, Any], file: BinaryIO) -> None:
     """Write a state to an open file."""
     import torch
 
@@ -150,7 +150,7 @@ def _write(state: Mapping[str, Any], file: BinaryIO) -> None:
         raise writer.error or error from error
 
 
-def _load(step: int, path: Path) -> Checkpoint:
+def _load_checkpoint(step: int, path: Path) -> Checkpoint:
     import torch
 
     # Only tensors and plain values are ever unpickled.
@@ -172,11 +172,11 @@ def _hash_in_name(path: Path) -> str:
 
 def _is_intact(path: Path) -> bool:
     try:
-        return _hash(path) == _hash_in_name(path)
+        return _hash_file(path) == _hash_in_name(path)
     except OSError:
         return False
 
 
-def _hash(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

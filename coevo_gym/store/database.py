@@ -27,13 +27,13 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
-from coevo_gym.store.folder import identity, open_to_write, storing, transaction
+from coevo_gym.store.folder import file_identity, open_to_write, report_store_errors, transaction
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
 from coevo_gym.store.rows import Decision, StoredRound, names_to_row, note_to_row
 from coevo_gym.store.sampled import (
     Spell,
     advantage_to_json,
-    encodable_text,
+    replace_surrogates,
     sampled_ids,
     sampled_to_json,
 )
@@ -133,7 +133,7 @@ class RunStore(RunReader):
         self.record = record
         self.spell: Spell | None = None
         self._spelt: set[int] = set()
-        with storing(path):
+        with report_store_errors(path):
             self._lock = threading.RLock()
             if path.exists():
                 check_regular_file(path, pipes=False)
@@ -144,7 +144,7 @@ class RunStore(RunReader):
             self._db.executescript(SCHEMA)
             with transaction(self._db):
                 self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            self._identity = identity(path)
+            self._identity = file_identity(path)
 
     def close(self) -> None:
         """Close the file. Repeated calls have no effect."""
@@ -216,9 +216,9 @@ class RunStore(RunReader):
         """Store a round's result before the round is applied."""
         with self._transaction():
             body = _pack(result.model_dump(mode="json"))
-            self._insert("results", _key(round, by), round.id, body)
+            self._insert("results", _round_key(round, by), round.id, body)
 
-    def add_results_of(self, other: Path, round_id: str) -> None:
+    def copy_results(self, other: Path, round_id: str) -> None:
         """Copy the stored results of a round from another run's database, for reuse.
 
         Raises:
@@ -242,7 +242,7 @@ class RunStore(RunReader):
     ) -> None:
         """Record that a round was applied; see :class:`StoredRound`."""
         with self._transaction():
-            key, body = _key(round, by), _pack(round.model_dump(mode="json"))
+            key, body = _round_key(round, by), _pack(round.model_dump(mode="json"))
             stored = StoredRound(arm, step, env_steps, pool_size, round, result)
             counts = (int(stored.is_first), json.dumps(stored.counts()))
             self._insert("results", key, round.id, _pack(result.model_dump(mode="json")))
@@ -285,7 +285,7 @@ class RunStore(RunReader):
         """
         bodies: Iterable[bytes | None] = (None,) * len(episodes)
         if trajectories and self.record == "all":
-            bodies = map(self._eval_body, trajectories)
+            bodies = map(self._pack_trajectory, trajectories)
         with self._transaction():
             self._db.execute("DELETE FROM evaluations WHERE arm = ? AND step = ?", (arm, step))
             for episode, body in zip(episodes, bodies, strict=True):
@@ -296,7 +296,7 @@ class RunStore(RunReader):
     ) -> None:
         """Store one evaluation episode with its trajectory, replacing any earlier version."""
         with self._transaction():
-            self._add_evaluated(arm, step, episode, self._eval_body(trajectory))
+            self._add_evaluated(arm, step, episode, self._pack_trajectory(trajectory))
 
     def add_decisions(self, decisions: Iterable[Decision], tasks: Iterable[Task] = ()) -> None:
         """Store the user's decisions and any tasks imported with them."""
@@ -309,15 +309,15 @@ class RunStore(RunReader):
     def add_round_step(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
         """Store the step at which a concurrent round is about to be applied."""
         with self._transaction():
-            self._insert("landings", arm, _key(round, by), step)
+            self._insert("landings", arm, _round_key(round, by), step)
 
     def round_step(self, arm: str, round: Round, *, by: str = "") -> int | None:
         """Return the step at which an arm applied a round's result, or None if it is unknown."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
-        rows = self._rows(query, arm, _key(round, by))
+        rows = self._rows(query, arm, _round_key(round, by))
         return rows[0][0] if rows else None
 
-    def rewind(self, arm: str, step: int) -> None:
+    def delete_after(self, arm: str, step: int) -> None:
         """Delete everything that an arm stored after a step.
 
         Results of rounds, and the steps at which they were applied, are kept for reuse.
@@ -340,7 +340,7 @@ class RunStore(RunReader):
 
         ``by`` identifies the explorer that ran it, if that makes a difference.
         """
-        rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round, by))
+        rows = self._rows("SELECT body FROM results WHERE key = ?", _round_key(round, by))
         return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
 
     # Helpers.
@@ -352,16 +352,16 @@ class RunStore(RunReader):
         Raises:
             StoreError: if the file cannot be written, or another one has its name now.
         """
-        with self._lock, storing(self.path), transaction(self._db):
+        with self._lock, report_store_errors(self.path), transaction(self._db):
             yield
-        if identity(self.path) != self._identity:
+        if file_identity(self.path) != self._identity:
             raise StoreError(
                 f"{self.path} was deleted, moved or replaced while in use. If its folder was "
                 "moved, resume it there, or move it back."
             )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock, storing(self.path):
+        with self._lock, report_store_errors(self.path):
             return self._db.execute(query, values).fetchall()
 
     def _insert(self, table: str, *values: Any, new_only: bool = False) -> None:
@@ -370,7 +370,7 @@ class RunStore(RunReader):
         cursor = self._db.execute(f"{verb} INTO {table} VALUES ({marks}, NULL)", values)
         if cursor.rowcount:
             self._db.execute(
-                f"UPDATE {table} SET checksum = {self._checksum(table)} "  # noqa: S608 (constants)
+                f"UPDATE {table} SET checksum = {self._checksum_expression(table)} "  # noqa: S608 (constants)
                 "WHERE rowid = ?",
                 (cursor.lastrowid,),
             )
@@ -385,8 +385,8 @@ class RunStore(RunReader):
         outcome = (int(episode.success), episode.score, episode.end_reason, episode.steps, body)
         self._insert("evaluations", arm, step, episode.task_id, episode.sample, *outcome)
 
-    def _eval_body(self, trajectory: EvalTrajectory) -> bytes:
-        return _pack(self._without_texts(eval_trajectory_to_json(trajectory)))
+    def _pack_trajectory(self, trajectory: EvalTrajectory) -> bytes:
+        return _pack(self._intern_texts(eval_trajectory_to_json(trajectory)))
 
     def _add_group(self, arm: str, step: int, group: Group, kinds: Sequence[str]) -> None:
         arrived = group.trajectories
@@ -411,7 +411,7 @@ class RunStore(RunReader):
         bare = replace(
             trajectory, steps=tuple(replace(step, decision=None) for step in trajectory.steps)
         )
-        body = _pack(self._without_texts(trajectory_to_json(bare)))
+        body = _pack(self._intern_texts(trajectory_to_json(bare)))
         outcome = (int(trajectory.success), trajectory.score, str(trajectory.end_reason))
         errors = sum(bool(step.error_kind) for step in trajectory.steps)
         actions = " ".join(step.action for step in trajectory.steps)[:MAX_WORDS]
@@ -423,7 +423,7 @@ class RunStore(RunReader):
             *(names_to_row(advice_ids(trajectory.cue_ids)), words, body),
         )
 
-    def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
+    def _intern_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
         """Replace each long string in the trajectory with a hash, and store the string once."""
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
@@ -443,11 +443,11 @@ class RunStore(RunReader):
             return
         new = sampled_ids(trajectory) - self._spelt
         for id in sorted(new):
-            self._insert("token_texts", id, encodable_text(self.spell([id])), new_only=True)
+            self._insert("token_texts", id, replace_surrogates(self.spell([id])), new_only=True)
         self._spelt |= new
 
 
-def _key(round: Round, by: str) -> str:
+def _round_key(round: Round, by: str) -> str:
     """Return a key for a round's inputs: its settings, the tasks to avoid, and the explorer."""
     order = [round.model_dump(mode="json"), [task.id for task in round.known]]
     return digest([*order, by] if by else order)

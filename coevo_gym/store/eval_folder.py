@@ -20,11 +20,11 @@ from coevo_gym.store.folder import (
     check_deletable,
     check_name,
     delete,
-    is_ours,
-    locked,
+    has_keys,
+    lock_folder,
     read_json,
     read_lines,
-    storing,
+    report_store_errors,
 )
 from coevo_gym.store.reader import Evaluated, RunReader
 
@@ -87,7 +87,7 @@ class EvalLine(FrozenModel):
         )
 
     @property
-    def ended(self) -> Evaluated:
+    def database_row(self) -> Evaluated:
         """The database row for this episode."""
         return Evaluated(
             self.id, self.success, self.score, self.end_reason, self.steps, self.sample
@@ -169,22 +169,22 @@ class EvalFolder:
         """Return the names of the evaluations under ``evals/``."""
         return sorted(path.parent.name for path in EVALS.glob("*/config.json"))
 
-    def locked(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Lock the folder so that no other process can write to it.
 
         Raises:
             StoreError: if another process holds the lock.
         """
-        return locked(self.path)
+        return lock_folder(self.path)
 
     def is_evaluation(self) -> bool:
         """Return True if the folder contains an evaluation, damaged or not."""
         if not self.config.is_file():
             return False
-        return self.results.is_file() or is_ours(self.config, "policy", "tasks")
+        return self.results.is_file() or has_keys(self.config, "policy", "tasks")
 
-    def contents(self) -> list[Path]:
-        """Return the paths that :meth:`empty` would delete.
+    def deletable_contents(self) -> list[Path]:
+        """Return the paths that :meth:`delete_contents` would delete.
 
         Raises:
             ConfigError: if the folder is not an evaluation, or is reached through a link.
@@ -199,15 +199,15 @@ class EvalFolder:
             check_deletable(self.path, EVALS)
         return there
 
-    def empty(self) -> None:
+    def delete_contents(self) -> None:
         """Delete the contents of the folder.
 
         Raises:
-            ConfigError: in the same cases as :meth:`contents`.
+            ConfigError: in the same cases as :meth:`deletable_contents`.
             StoreError: if the contents cannot be deleted.
         """
-        with storing(self.path):
-            for item in self.contents():
+        with report_store_errors(self.path):
+            for item in self.deletable_contents():
                 delete(item)
 
     def read_config(self) -> dict[str, Any]:

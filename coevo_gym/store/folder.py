@@ -91,7 +91,7 @@ class RunFolder:
         if folder is None:
             for path in (RUNS / run, Path(run)):
                 if run and path.is_dir():
-                    raise ConfigError(f"{path} is not a run{cls._what_else(path)}")
+                    raise ConfigError(f"{path} is not a run{cls._describe_non_run(path)}")
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
                 f"There is no run {run!r} in {RUNS}/ or at the path {run!r}. "
@@ -100,7 +100,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def _what_else(cls, path: Path) -> str:
+    def _describe_non_run(cls, path: Path) -> str:
         """Describe a folder that is not a run, as the end of a message."""
         if runs := cls.of_table(path):
             n = f"{len(runs)} run{'s' * (len(runs) > 1)}"
@@ -139,7 +139,7 @@ class RunFolder:
         """Return True if the folder contains a run, damaged or not."""
         if not self.manifest.is_file():
             return False
-        return self.database.is_file() or is_ours(self.manifest, "config")
+        return self.database.is_file() or has_keys(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
         """Check that a new run may use the folder, and return the names of the files to replace.
@@ -174,18 +174,18 @@ class RunFolder:
             ConfigError: if the folder is in use, see :meth:`check_free`.
             StoreError: if the folder cannot be created or emptied.
         """
-        with storing(self.path):
+        with report_store_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             for name in self.check_free(overwrite=overwrite):
                 delete(self.path / name)
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Context manager that locks the folder against other processes; see :func:`locked`."""
-        return locked(self.path)
+    def lock(self) -> AbstractContextManager[None]:
+        """Lock the folder against other processes; see :func:`lock_folder`."""
+        return lock_folder(self.path)
 
 
-def in_use(path: Path) -> bool:
-    """Return True if a process has locked a folder for writing; see :func:`locked`."""
+def is_in_use(path: Path) -> bool:
+    """Return True if a process has locked a folder for writing; see :func:`lock_folder`."""
     return any(map(_is_locked, (path / LOCK, path)))
 
 
@@ -204,7 +204,7 @@ def _is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_folder(path: Path) -> Iterator[None]:
     """Context manager that locks a folder, creating it if missing.
 
     A file in the folder is locked, and the folder itself where the file system allows it, so that
@@ -213,14 +213,14 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         StoreError: if another process holds the lock.
     """
-    with storing(path):
+    with report_store_errors(path):
         path.mkdir(parents=True, exist_ok=True)
         file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         folder = os.open(path, os.O_RDONLY)
     try:
         try:
-            _lock(file)
-            _lock(folder, optional=True)
+            _lock_handle(file)
+            _lock_handle(folder, optional=True)
         except OSError as error:
             raise StoreError(
                 f"{path} is in use by another process. Wait for it to finish, or choose another "
@@ -232,8 +232,8 @@ def locked(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _lock(handle: int, *, optional: bool = False) -> None:
-    """Lock an open file or folder, retrying in case :func:`in_use` is briefly holding the lock.
+def _lock_handle(handle: int, *, optional: bool = False) -> None:
+    """Lock an open file or folder, retrying in case :func:`is_in_use` is briefly holding the lock.
 
     With ``optional``, nothing is locked if the file system cannot lock it.
     """
@@ -256,7 +256,7 @@ _TRIES = 5
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def identity(file: Path) -> tuple[int, int] | None:
+def file_identity(file: Path) -> tuple[int, int] | None:
     """Return a file's device and inode, or None if the file cannot be found."""
     try:
         stat = file.stat()
@@ -303,7 +303,7 @@ def _checksum_of(*values: Any) -> int:
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
+def report_store_errors(path: Path) -> Iterator[None]:
     """Raise a :class:`StoreError` with advice if reading or writing ``path`` fails."""
     try:
         yield
@@ -324,7 +324,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
+def report_decode_errors(path: Path) -> Iterator[None]:
     """Raise a :class:`StoreError` if decoding a database row fails."""
     try:
         yield
@@ -353,12 +353,12 @@ def write_atomic(path: Path, data: bytes, *, synced: bool = True) -> None:
     def write(file: BinaryIO) -> None:
         file.write(data)
 
-    with storing(path):
+    with report_store_errors(path):
         temporary = path.with_name(f".{path.name}.part")
-        write_then_name(temporary, write, lambda _: path.name, synced=synced)
+        write_then_rename(temporary, write, lambda _: path.name, synced=synced)
 
 
-def write_then_name(
+def write_then_rename(
     temporary: Path,
     write: Callable[[BinaryIO], None],
     name: Callable[[Path], str],
@@ -399,7 +399,7 @@ def write_then_name(
 
 def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
     """Write a JSON file, replacing non-finite numbers with null; see :func:`write_atomic`."""
-    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(replace_non_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode(), synced=synced)
 
 
@@ -429,8 +429,8 @@ def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         StoreError: if the lines cannot be written; a torn line may remain, which readers skip.
     """
-    lines = b"".join(_json_of(value) + b"\n" for value in values)
-    with storing(path), open_to_append(path) as file:
+    lines = b"".join(_encode_json(value) + b"\n" for value in values)
+    with report_store_errors(path), open_to_append(path) as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             # A torn line before the new lines must not absorb the first of them.
@@ -451,11 +451,11 @@ def open_to_append(path: Path) -> BinaryIO:
     return path.open("ab+")
 
 
-def _json_of(value: Mapping[str, Any]) -> bytes:
+def _encode_json(value: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can represent as an escape
-        return json.dumps(finite(value), allow_nan=False).encode()
+        return json.dumps(replace_non_finite(value), allow_nan=False).encode()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -482,19 +482,19 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-def keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
+def filter_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
     """Rewrite a JSON Lines file with only the lines for which ``keep`` returns True."""
     lines = [line for line in read_lines(path) if keep(line)]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_atomic(path, text.encode())
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """Replace every non-finite number in a JSON value with null."""
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -510,7 +510,7 @@ def delete(path: Path) -> None:
         path.unlink()
 
 
-def through_link(path: Path, *roots: Path) -> Path | None:
+def resolve_if_linked(path: Path, *roots: Path) -> Path | None:
     """Return the real path if a path goes through symbolic links, or None otherwise.
 
     The roots may themselves be links, for example to a larger disk.
@@ -528,12 +528,12 @@ def through_link(path: Path, *roots: Path) -> Path | None:
 def check_deletable(path: Path, *roots: Path) -> None:
     """Check that deleting a folder would not follow a symbolic link.
 
-    The roots may themselves be links, as in :func:`through_link`.
+    The roots may themselves be links, as in :func:`resolve_if_linked`.
 
     Raises:
         ConfigError: if the path is or contains a link.
     """
-    target = through_link(path, *roots)
+    target = resolve_if_linked(path, *roots)
     if target is not None:
         raise ConfigError(
             f"{path} is a symbolic link, or is reached through one: it points to {target}. Nothing "
@@ -541,7 +541,7 @@ def check_deletable(path: Path, *roots: Path) -> None:
         )
 
 
-def is_ours(file: Path, *keys: str) -> bool:
+def has_keys(file: Path, *keys: str) -> bool:
     """Return True if a JSON file contains an object with the given keys.
 
     A name such as ``config.json`` alone does not prove that coevo_gym created a folder.

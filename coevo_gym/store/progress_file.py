@@ -152,7 +152,7 @@ class ProgressWriter:
             self._handle = None
 
 
-def now() -> str:
+def utc_now() -> str:
     """Return the current time in UTC, in the format that the progress file uses."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 

@@ -16,7 +16,7 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
-from coevo_gym.store.folder import DAMAGED, decoding, open_to_read, storing
+from coevo_gym.store.folder import DAMAGED, open_to_read, report_decode_errors, report_store_errors
 from coevo_gym.store.rows import (
     COLUMNS,
     HOLD,
@@ -95,7 +95,7 @@ class RunReader:
             )
         self._check_version(self._rows("PRAGMA user_version")[0][0])
 
-    def check(self) -> None:
+    def check_integrity(self) -> None:
         """Read the whole database file and check that it is intact.
 
         Raises:
@@ -109,18 +109,18 @@ class RunReader:
             "WHERE t.type = 'table' AND c.name = 'checksum' ORDER BY t.name"
         )
         for (table,) in self._rows(tables):
-            wrong = f"checksum IS NOT {self._checksum(table)} LIMIT 1"
+            wrong = f"checksum IS NOT {self._checksum_expression(table)} LIMIT 1"
             for (row,) in self._rows(f"SELECT rowid FROM {table} WHERE {wrong}"):  # noqa: S608
-                raise self._changed(f"row {row} of {table}")
+                raise self._checksum_error(f"row {row} of {table}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
         """Return the stored tasks in insertion order, optionally limited to one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
-        return self._tasks(query, origin, origin)
+        return self._select_tasks(query, origin, origin)
 
     def rounds(self, arm: str | None = None) -> list[StoredRound]:
         """Return the applied rounds in order, for one arm or all arms."""
-        return self._rounds("? IS NULL OR arm = ?", arm, arm)
+        return self._select_rounds("? IS NULL OR arm = ?", arm, arm)
 
     def results(self, round_id: str) -> list[tuple[str, bytes]]:
         """Return the key and the compressed body of each result stored under a round id."""
@@ -132,13 +132,13 @@ class RunReader:
         Raises:
             StoreError: if the arm has no round with this id.
         """
-        for entry in self._rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
+        for entry in self._select_rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
             return entry
         raise StoreError(f"{self.path} has no round {round_id} for arm {arm}.")
 
     def task(self, id: str) -> Task | None:
         """Return the stored task with this id, or None if there is none."""
-        return next(iter(self._tasks("SELECT body FROM tasks WHERE id = ?", id)), None)
+        return next(iter(self._select_tasks("SELECT body FROM tasks WHERE id = ?", id)), None)
 
     def task_id(self, name_or_id: str) -> str | None:
         """Return the id of the stored task with this name or id, or None if there is none."""
@@ -163,12 +163,12 @@ class RunReader:
             for draft_id, task_id, accepted, *where in rows
         ]
 
-    def pooled(self) -> list[Task]:
+    def pool_tasks(self) -> list[Task]:
         """Return the tasks that rounds added to any arm's pool, in insertion order."""
         query = "SELECT body FROM tasks WHERE id IN (SELECT task_id FROM lineage) ORDER BY rowid"
-        return self._tasks(query)
+        return self._select_tasks(query)
 
-    def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
+    def rounds_that_added(self, task_id: str) -> list[tuple[str, str]]:
         """Return the arms whose pools a task has joined, each with the round that added it."""
         query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"
         return self._rows(query, task_id)
@@ -203,7 +203,7 @@ class RunReader:
             for id, what, reason, at, body in self._rows(query)
         }
 
-    def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
+    def tasks_to_join(self, arm: str) -> list[tuple[Task, Verdict | None]]:
         """Return the tasks that the user has admitted but that have not joined the arm yet.
 
         Returns:
@@ -219,7 +219,9 @@ class RunReader:
             if decision.task_id in ids:
                 continue
             if decision.what == "imported":
-                (task,) = self._tasks("SELECT body FROM tasks WHERE id = ?", decision.task_id)
+                (task,) = self._select_tasks(
+                    "SELECT body FROM tasks WHERE id = ?", decision.task_id
+                )
                 waiting.append((task, decision.verdict))
             elif decision.task_id in tasks:
                 waiting.append((tasks[decision.task_id], None))
@@ -231,7 +233,7 @@ class RunReader:
             "SELECT kind, task_id, group_id, position, evidence FROM signals WHERE arm = ? "
             "ORDER BY rowid"
         )
-        return [self._signal(row) for row in self._rows(query, arm)]
+        return [self._signal_from_row(row) for row in self._rows(query, arm)]
 
     def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
         """Return the signal that led to an exploration context, or None if it was not stored.
@@ -247,7 +249,7 @@ class RunReader:
             "ORDER BY signals.step DESC, success = ? DESC, signals.rowid LIMIT 1"
         )
         rows = self._rows(query, arm, context.kind, context.task.id, step, int(context.success))
-        return self._signal(rows[0]) if rows else None
+        return self._signal_from_row(rows[0]) if rows else None
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
         """Return the notes on an arm's episodes in order, optionally limited to one kind."""
@@ -255,16 +257,16 @@ class RunReader:
             f"SELECT {COLUMNS} FROM notes "  # noqa: S608 (constants)
             "WHERE arm = ? AND (? IS NULL OR kind = ?) ORDER BY step, number"
         )
-        return Notes(map(self._note, self._rows(query, arm, kind, kind)))
+        return Notes(map(self._note_from_row, self._rows(query, arm, kind, kind)))
 
-    def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
+    def notes_with_steps(self, arm: str, kind: str) -> list[StoredNote]:
         """Return an arm's notes of one kind in order, each with its learner step."""
         query = (
             f"SELECT {COLUMNS}, step FROM notes "  # noqa: S608 (constants)
             "WHERE arm = ? AND kind = ? ORDER BY step, number"
         )
         rows = self._rows(query, arm, kind)
-        return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
+        return [StoredNote(row[-1], self._note_from_row(row[:-1])) for row in rows]
 
     def note_counts(self) -> list[NoteCount]:
         """Count the notes of all arms by arm, step, kind and label."""
@@ -293,7 +295,7 @@ class RunReader:
             "ORDER BY step, rowid"
         )
         rows = self._rows(query, arm, task_id, task_id)
-        return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
+        return [trajectory_from_json(self._restore_texts(self._unpack(row[0]))) for row in rows]
 
     def evaluated_tasks(self) -> list[EvaluatedTask]:
         """Return the evaluated tasks in insertion order."""
@@ -302,7 +304,7 @@ class RunReader:
             "ORDER BY rowid"
         )
         rows = self._rows(query)
-        with decoding(self.path):
+        with report_decode_errors(self.path):
             return [
                 EvaluatedTask(id, name, split, subset, scenario, asked, tuple(json.loads(tags)))
                 for id, name, split, subset, scenario, asked, tags in rows
@@ -315,7 +317,7 @@ class RunReader:
 
     def evaluation(self, arm: str, step: int) -> list[Evaluated]:
         """Return an evaluation's results in order, one per episode."""
-        intact = f"checksum IS {self._checksum('evaluations')}"
+        intact = f"checksum IS {self._checksum_expression('evaluations')}"
         query = (
             f"SELECT {intact}, task_id, success, score, end_reason, steps, sample "  # noqa: S608
             "FROM evaluations WHERE arm = ? AND step = ? ORDER BY rowid"
@@ -323,7 +325,7 @@ class RunReader:
         episodes = []
         for sound, task_id, success, *rest in self._rows(query, arm, step):
             if not sound:
-                raise self._changed(f"the result of task {task_id}")
+                raise self._checksum_error(f"the result of task {task_id}")
             episodes.append(Evaluated(task_id, bool(success), *rest))
         return episodes
 
@@ -346,9 +348,9 @@ class RunReader:
         rows = self._rows(query, arm, step, task_id, sample)
         if not rows:
             return None
-        return eval_trajectory_from_json(self._with_texts(self._unpack(rows[0][0])))
+        return eval_trajectory_from_json(self._restore_texts(self._unpack(rows[0][0])))
 
-    def _rounds(self, which: str, *values: Any) -> list[StoredRound]:
+    def _select_rounds(self, which: str, *values: Any) -> list[StoredRound]:
         query = (
             "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body "  # noqa: S608
             f"FROM rounds JOIN results USING (key) WHERE {which} ORDER BY rounds.rowid"  # constants
@@ -365,7 +367,7 @@ class RunReader:
             for name, step, env_steps, pool_size, order, result in self._rows(query, *values)
         ]
 
-    def _checksum(self, table: str) -> str:
+    def _checksum_expression(self, table: str) -> str:
         """Return an SQL expression for the checksum of a row in a table."""
         if table not in self._checked:
             query = (
@@ -376,7 +378,7 @@ class RunReader:
             self._checked[table] = f"checksum_of({columns})"
         return self._checked[table]
 
-    def _changed(self, what: str) -> StoreError:
+    def _checksum_error(self, what: str) -> StoreError:
         return StoreError(f"Cannot use {self.path}: {what} does not match its checksum. {DAMAGED}")
 
     def _check_version(self, version: int) -> None:
@@ -387,14 +389,14 @@ class RunReader:
             )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with storing(self.path), closing(open_to_read(self.path)) as connection:
+        with report_store_errors(self.path), closing(open_to_read(self.path)) as connection:
             return connection.execute(query, values).fetchall()
 
-    def _tasks(self, query: str, *values: Any) -> list[Task]:
+    def _select_tasks(self, query: str, *values: Any) -> list[Task]:
         """Return the tasks that a query selects."""
         return [Task.from_json(self._decompress(row[0])) for row in self._rows(query, *values)]
 
-    def _with_texts(self, trajectory: Any) -> dict[str, Any]:
+    def _restore_texts(self, trajectory: Any) -> dict[str, Any]:
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 if isinstance(step[field], Mapping):
@@ -408,20 +410,20 @@ class RunReader:
         whole: dict[str, Any] = trajectory
         return whole
 
-    def _signal(self, row: tuple[Any, ...]) -> Signal:
+    def _signal_from_row(self, row: tuple[Any, ...]) -> Signal:
         kind, task_id, group_id, index, evidence = row
         place = {"task_id": task_id, "group_id": group_id, "index": index}
-        with decoding(self.path):
+        with report_decode_errors(self.path):
             return Signal(kind=kind, **place, evidence=json.loads(evidence))
 
-    def _note(self, row: tuple[Any, ...]) -> Note:
-        with decoding(self.path):
+    def _note_from_row(self, row: tuple[Any, ...]) -> Note:
+        with report_decode_errors(self.path):
             return note_from_row(row)
 
     def _unpack(self, body: bytes) -> Any:
-        with decoding(self.path):
+        with report_decode_errors(self.path):
             return json.loads(self._decompress(body))
 
     def _decompress(self, body: bytes) -> bytes:
-        with decoding(self.path):
+        with report_decode_errors(self.path):
             return zlib.decompress(body)

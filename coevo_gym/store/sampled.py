@@ -70,13 +70,13 @@ def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> 
     for step in trajectory.steps:
         decision = step.decision
         if isinstance(decision, ChoiceDecision):
-            rows.append(_choice(decision, keep))
+            rows.append(_choice_to_json(decision, keep))
         elif isinstance(decision, TokenDecision):
             prompt = _new_prompt_text(decision, before, spell)
             rows.append(
                 {
                     "ids": decision.ids,
-                    "logprobs": _rounded(decision.logprobs),
+                    "logprobs": _round_values(decision.logprobs),
                     "told": None if prompt is None else keep(prompt),
                     "version": decision.policy_version,
                 }
@@ -92,7 +92,7 @@ def sampled_from_json(steps: Sequence[Any], text: Callable[[Any], str]) -> list[
 
     ``text`` returns the text for a JSON reference.
     """
-    return [_step(step, text) if step is not None else None for step in steps]
+    return [_step_from_json(step, text) if step is not None else None for step in steps]
 
 
 def sampled_ids(trajectory: Trajectory) -> set[int]:
@@ -110,16 +110,16 @@ def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
     return mean, json.dumps([round(one, DIGITS) for one in steps])
 
 
-def encodable_text(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace each lone surrogate with a question mark, because UTF-8 cannot encode surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
-def _choice(decision: ChoiceDecision, keep: Keep) -> Mapping[str, Any]:
+def _choice_to_json(decision: ChoiceDecision, keep: Keep) -> Mapping[str, Any]:
     return {
         "choices": keep(json.dumps(decision.choices)),
         "taken": decision.index,
-        "logprobs": _rounded(decision.logprobs or (decision.logprob,)),
+        "logprobs": _round_values(decision.logprobs or (decision.logprob,)),
         "version": decision.policy_version,
     }
 
@@ -132,10 +132,10 @@ def _new_prompt_text(
         return None
     goes_on = decision.prompt_ids[: len(before)] == before
     prompt = spell(decision.prompt_ids[len(before) :] if goes_on else decision.prompt_ids)
-    return encodable_text(prompt)
+    return replace_surrogates(prompt)
 
 
-def _step(step: Mapping[str, Any], text: Callable[[Any], str]) -> Sampled:
+def _step_from_json(step: Mapping[str, Any], text: Callable[[Any], str]) -> Sampled:
     if "choices" in step:
         choices = tuple(json.loads(text(step["choices"])))
         return ChoicesMade(choices, step["taken"], tuple(step["logprobs"]), step["version"])
@@ -143,5 +143,5 @@ def _step(step: Mapping[str, Any], text: Callable[[Any], str]) -> Sampled:
     return TokensSampled(tuple(step["ids"]), tuple(step["logprobs"]), prompt, step["version"])
 
 
-def _rounded(values: Sequence[float]) -> list[float]:
+def _round_values(values: Sequence[float]) -> list[float]:
     return [round(value, DIGITS) for value in values]

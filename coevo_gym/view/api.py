@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from coevo_gym import __version__
 from coevo_gym.core.kinds import Kind, kinds
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
-from coevo_gym.view.model.comparing import compared
+from coevo_gym.view.model.comparing import comparison_detail
 from coevo_gym.view.model.drafts import draft_detail, draft_page
 from coevo_gym.view.model.evals import (
     episode_detail,
@@ -96,7 +96,7 @@ _QUERIED: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/tasks": task_page,
     "runs/{run}/drafts": draft_page,
     "evals/{eval}/episodes": episode_page,
-    "compare": compared,
+    "compare": comparison_detail,
     "search": search,
 }
 """Handlers that receive the query, such as filters, as their last argument."""
@@ -123,11 +123,11 @@ def answer(collection: RunCollection, path: str, query: str = "") -> bytes:
         >>> answer(collection, "runs/quickstart/trajectories", "success=false")  # doctest: +SKIP
         b'{"rows": [...'
     """
-    page = shape_of(collection, path, Query.read(query))
-    return collection.censor.clean(page.model_dump_json()).encode("utf-8", "replace")
+    page = make_response(collection, path, Query.parse(query))
+    return collection.censor.redact(page.model_dump_json()).encode("utf-8", "replace")
 
 
-def shape_of(collection: RunCollection, path: str, query: Query) -> Shape:
+def make_response(collection: RunCollection, path: str, query: Query) -> Shape:
     """Return the response model for a path; see :func:`answer` for the arguments."""
     for pattern, make, queried in _PATHS:
         if match := pattern.fullmatch(path):

@@ -14,7 +14,7 @@ from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
-from coevo_gym.view.library import OF_TABLE, Library, name_of
+from coevo_gym.view.library import OF_TABLE, Library, folder_name
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import Censor
@@ -24,16 +24,16 @@ Line = Mapping[str, Any]
 Stamps = tuple[tuple[int, int, int], ...]
 
 
-def stamps(*files: Path) -> Stamps:
+def file_stamps(*files: Path) -> Stamps:
     """Return each file's modification time, size and inode, to detect changes."""
-    file_stamps = []
+    states = []
     for file in files:
         try:
             stat = file.stat()
-            file_stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            states.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
         except OSError:
-            file_stamps.append((-1, -1, -1))
-    return tuple(file_stamps)
+            states.append((-1, -1, -1))
+    return tuple(states)
 
 
 class RunCollection:
@@ -57,7 +57,7 @@ class RunCollection:
         Raises:
             NotFound: if there is no such run.
         """
-        return self._run(id, self.library.run(id))
+        return self._cache_run(id, self.library.run(id))
 
     def evaluation(self, id: str) -> ShownEval:
         """Return the evaluation with the given id.
@@ -65,21 +65,21 @@ class RunCollection:
         Raises:
             NotFound: if there is no such evaluation.
         """
-        return self._eval(id, self.library.evaluation(id))
+        return self._cache_eval(id, self.library.evaluation(id))
 
     def runs(self) -> list[ShownRun]:
         """Return all runs."""
-        return list(starmap(self._run, self.library.runs().items()))
+        return list(starmap(self._cache_run, self.library.runs().items()))
 
     def evals(self) -> list[ShownEval]:
         """Return all evaluations."""
-        return list(starmap(self._eval, self.library.evals().items()))
+        return list(starmap(self._cache_eval, self.library.evals().items()))
 
-    def _run(self, id: str, folder: RunFolder) -> ShownRun:
+    def _cache_run(self, id: str, folder: RunFolder) -> ShownRun:
         with self._lock:
             return self._runs.setdefault(folder.path, ShownRun(id, folder))
 
-    def _eval(self, id: str, folder: EvalFolder) -> ShownEval:
+    def _cache_eval(self, id: str, folder: EvalFolder) -> ShownEval:
         with self._lock:
             return self._evals.setdefault(folder.path, ShownEval(id, folder))
 
@@ -100,7 +100,7 @@ class ShownRun:
     @property
     def name(self) -> str:
         """Return the display name: the folder's name, or ``TABLE/ROW-SEED``."""
-        name, table = name_of(self.folder.path), name_of(self.folder.path.parent)
+        name, table = folder_name(self.folder.path), folder_name(self.folder.path.parent)
         return f"{table}/{name}" if self.id == f"{table}{OF_TABLE}{name}" else name
 
     @property
@@ -145,7 +145,7 @@ class ShownRun:
         Raises:
             Damaged: if the manifest cannot be read.
         """
-        return self._read()[0]
+        return self._read_manifest()[0]
 
     @property
     def config(self) -> RunConfig:
@@ -154,7 +154,7 @@ class ShownRun:
         Raises:
             Damaged: if the settings cannot be read.
         """
-        return self._read()[1]
+        return self._read_manifest()[1]
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -168,7 +168,7 @@ class ShownRun:
             with report_damage():
                 return [line for line in read_lines(self.folder.metrics) if "event" in line]
 
-        return self.cached("lines", read, until=stamps(self.folder.metrics))
+        return self.cached("lines", read, until=file_stamps(self.folder.metrics))
 
     def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
         """Return the metrics of an arm's training steps or evaluations, keyed by step."""
@@ -216,19 +216,19 @@ class ShownRun:
         """
         database = self.folder.database
         log = database.with_name(f"{database.name}-wal")
-        state = stamps(database, log) if until is None else until
+        state = file_stamps(database, log) if until is None else until
         known = self._kept.get(name)
         if known is None or known[0] != state:
             known = self._kept[name] = (state, make())
         value: T = known[1]
         return value
 
-    def _read(self) -> tuple[dict[str, Any], RunConfig]:
+    def _read_manifest(self) -> tuple[dict[str, Any], RunConfig]:
         with report_damage():
             return self.cached(
                 "manifest",
                 lambda: read_manifest(self.folder),
-                until=stamps(self.folder.manifest),
+                until=file_stamps(self.folder.manifest),
             )
 
 
@@ -251,7 +251,7 @@ class ShownEval:
         Raises:
             Damaged: if the settings cannot be read.
         """
-        return self._read()[0]
+        return self._read_results()[0]
 
     @property
     def lines(self) -> dict[tuple[str, int], EvalLine]:
@@ -260,7 +260,7 @@ class ShownEval:
         Raises:
             Damaged: if an episode cannot be read.
         """
-        return self._read()[1]
+        return self._read_results()[1]
 
     @property
     def reader(self) -> ViewReader:
@@ -281,8 +281,8 @@ class ShownEval:
             data = read_json(self.folder.summary)
         return data if isinstance(data, dict) else None
 
-    def _read(self) -> tuple[dict[str, Any], dict[tuple[str, int], EvalLine]]:
-        stamp = stamps(self.folder.config, self.folder.results)
+    def _read_results(self) -> tuple[dict[str, Any], dict[tuple[str, int], EvalLine]]:
+        stamp = file_stamps(self.folder.config, self.folder.results)
         if self._known is None or self._known[0] != stamp:
             with report_damage():
                 config = self.folder.read_config()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from coevo_gym.view.query import Query, pages_of
+from coevo_gym.view.query import Query, count_pages
 from coevo_gym.view.rows import ListRow
 
 Op = Literal["is", "has", "from", "to", "more", "words"]
@@ -170,7 +170,9 @@ def select(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[Row
         BadRequest: if a parameter is invalid or unknown.
     """
     query.check_known(listing.filters, paged=True)
-    tests = [test for name, rule in listing.filters.items() if (test := _test(rule, name, query))]
+    tests = [
+        test for name, rule in listing.filters.items() if (test := _make_test(rule, name, query))
+    ]
     matches = [row for row in rows if all(test(row) for test in tests)]
     name, largest_first = query.sort(tuple(listing.sorts))
     field = listing.sorts[name]
@@ -188,7 +190,7 @@ def select(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[Row
 
 def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
     """Return a response's pagination fields."""
-    pages = pages_of(total, per_page)
+    pages = count_pages(total, per_page)
     return {"total": total, "page": page, "pages": pages, "per_page": per_page}
 
 
@@ -197,7 +199,7 @@ def value_of(row: ListRow, field: str) -> Any:
     return attrgetter(field.removeprefix("_"))(row)
 
 
-def _test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | None:
+def _make_test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | None:
     """Return a function that tests rows against a parameter, or None if the parameter is unset."""
     if not query.all(name):
         return None
@@ -212,21 +214,21 @@ def _test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | 
     return lambda row: matches(value_of(row, rule.field), wanted)
 
 
-def _holds(values: Sequence[str], wanted: str) -> bool:
+def _contains(values: Sequence[str], wanted: str) -> bool:
     if wanted == "any":
         return bool(values)
     return not values if wanted == "none" else wanted in values
 
 
-def _bounded(value: float | None, bounds: Sequence[float], sign: int) -> bool:
+def _satisfies_bound(value: float | None, bounds: Sequence[float], sign: int) -> bool:
     return value is not None and any(sign * value >= sign * bound for bound in bounds)
 
 
 _MATCHES: Mapping[Op, Callable[[Any, Sequence[Any]], bool]] = {
     "is": lambda value, wanted: value in wanted or str(value) in wanted,
-    "has": lambda values, wanted: any(_holds(values, one) for one in wanted),
-    "from": lambda value, bounds: _bounded(value, bounds, 1),
-    "to": lambda value, bounds: _bounded(value, bounds, -1),
+    "has": lambda values, wanted: any(_contains(values, one) for one in wanted),
+    "from": lambda value, bounds: _satisfies_bound(value, bounds, 1),
+    "to": lambda value, bounds: _satisfies_bound(value, bounds, -1),
     "more": lambda value, flags: value is not None and (value > 0) in flags,
     "words": lambda text, words: all(word in text for word in words),
 }

@@ -105,27 +105,27 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[GradeCheck
     WebShop's score are parsed. Other details about turns are for diagnosers and are omitted. All
     other values are returned under their own names.
     """
-    sizes = _sizes(task)
+    sizes = _required_counts(task)
     for name, value in report.items():
         is_list = isinstance(value, (list, tuple))
         if name == "tests" and is_list:
-            yield from (_test(test) for test in value)
+            yield from (_check_from_test(test) for test in value)
         elif name == "verdicts" and is_list:
             for number, verdict in enumerate(map(str, value), start=1):
-                yield GradeCheck(f"turn {number}", _TURNS.get(verdict, False), _spaced(verdict))
+                yield GradeCheck(f"turn {number}", _TURNS.get(verdict, False), _to_words(verdict))
         elif name == "turns" and facts_of(report):
             continue
         elif isinstance(value, bool):
-            yield GradeCheck(_spaced(name), value)
+            yield GradeCheck(_to_words(name), value)
         elif name in _SHARES and isinstance(value, (int, float)):
-            yield GradeCheck(_spaced(name), *_share(name, value, sizes.get(name, 1)))
+            yield GradeCheck(_to_words(name), *_describe_share(name, value, sizes.get(name, 1)))
         elif isinstance(value, (int, float)):
-            yield GradeCheck(_spaced(name), None, "none asked" if value < 0 else f"{value:g}")
+            yield GradeCheck(_to_words(name), None, "none asked" if value < 0 else f"{value:g}")
         elif value and value != "pass":
-            yield GradeCheck(_spaced(name), None, _format_value(value))
+            yield GradeCheck(_to_words(name), None, _format_value(value))
 
 
-def _sizes(task: Task | None) -> Mapping[str, int]:
+def _required_counts(task: Task | None) -> Mapping[str, int]:
     """Return the number of attributes and options that a WebShop task requires."""
     verifier = task.verifier if task else None
     if not isinstance(verifier, WebShopVerifier):
@@ -133,7 +133,7 @@ def _sizes(task: Task | None) -> Mapping[str, int]:
     return {"webshop.r_att": len(verifier.attributes), "webshop.r_option": len(verifier.options)}
 
 
-def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
+def _describe_share(name: str, value: float, size: int) -> tuple[bool | None, str]:
     """Return one component of WebShop's score, with a note such as "2 of 3 right"."""
     if value < 0:
         return None, "none asked"
@@ -144,7 +144,7 @@ def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
     return value >= 1, "right" if value else _SHARES[name]
 
 
-def _test(test: Any) -> GradeCheck:
+def _check_from_test(test: Any) -> GradeCheck:
     if not isinstance(test, Mapping):
         return GradeCheck(_format_value(test), None)
     name, passed = test.get("name", test.get("requirement", "")), test.get("passed")
@@ -158,12 +158,12 @@ def _format_value(value: Any) -> str:
         return ", ".join(_format_value(item) for item in value)
     if isinstance(value, Mapping):
         return ", ".join(
-            f"{_spaced(str(key))}: {_format_value(item)}" for key, item in value.items()
+            f"{_to_words(str(key))}: {_format_value(item)}" for key, item in value.items()
         )
-    return _spaced(value) if isinstance(value, str) else str(value)
+    return _to_words(value) if isinstance(value, str) else str(value)
 
 
-def _spaced(name: str) -> str:
+def _to_words(name: str) -> str:
     """Convert an identifier to words, leaving other text unchanged.
 
     Example:

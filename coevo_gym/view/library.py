@@ -38,7 +38,7 @@ class Library:
     """
 
     def __init__(self, sources: Sequence[str | RunFolder] = ()) -> None:
-        folders = [_find(one) if isinstance(one, str) else one for one in sources]
+        folders = [_find_source(one) if isinstance(one, str) else one for one in sources]
         self._all = not folders
         self._runs = [folder for folder in folders if isinstance(folder, RunFolder)]
         self._evals = [folder for folder in folders if isinstance(folder, EvalFolder)]
@@ -61,9 +61,9 @@ class Library:
         if self._all:
             runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
             tables = RunFolder.tables()
-        pairs = [(name_of(run.path), run) for run in runs]
+        pairs = [(folder_name(run.path), run) for run in runs]
         for table in tables:
-            before = name_of(table) + OF_TABLE
+            before = folder_name(table) + OF_TABLE
             pairs += [(before + run.path.name, run) for run in RunFolder.of_table(table)]
         return _name_folders(pairs)
 
@@ -72,7 +72,7 @@ class Library:
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
-        return _name_folders((name_of(evaluation.path), evaluation) for evaluation in evals)
+        return _name_folders((folder_name(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
         """Return the run with the given id.
@@ -80,7 +80,7 @@ class Library:
         Raises:
             NotFound: if there is no such run.
         """
-        return _find_folder("run", id, "runs", self.runs())
+        return _require_folder("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
         """Return the evaluation with the given id.
@@ -88,10 +88,10 @@ class Library:
         Raises:
             NotFound: if there is no such evaluation.
         """
-        return _find_folder("evaluation", id, "evals", self.evals())
+        return _require_folder("evaluation", id, "evals", self.evals())
 
 
-def _find(name: str) -> RunFolder | EvalFolder | Path:
+def _find_source(name: str) -> RunFolder | EvalFolder | Path:
     """Find a run or an evaluation. For a table of runs, return the table's path."""
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
         for table in (RUNS / name, Path(name)):
@@ -100,7 +100,7 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
     return find_run_or_eval(name)
 
 
-def name_of(folder: Path) -> str:
+def folder_name(folder: Path) -> str:
     """Return a folder's name, even for a relative path such as ``.``."""
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
@@ -121,7 +121,7 @@ def _name_folders(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
     return by_name
 
 
-def _find_folder(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
+def _require_folder(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
     """Return the folder with the given id. The error for an unknown id suggests known ids."""
     if id in there:
         return there[id]

@@ -33,7 +33,7 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{100 * low:.1f}–{percent(high)}"
 
 
-def count(value: float) -> str:
+def format_count(value: float) -> str:
     """Format a number with thousands separators, or as a dash if it is not finite."""
     return f"{round(value):,}" if math.isfinite(value) else NONE
 
@@ -43,7 +43,7 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def compact(value: float) -> str:
+def format_compact(value: float) -> str:
     """Format a number for an axis: ``500``, ``20k``, ``1.5M``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -58,26 +58,26 @@ def headline(table: Sequence[TableRow]) -> str:
         return "This run has no evaluations on held-out tasks."
     focus = rows[-1]
     tasks = plural(focus.n_tasks, "held-out task")
-    first = f"{_name(focus)} solves {percent(focus.success)} of {tasks}"
+    first = f"{_short_name(focus)} solves {percent(focus.success)} of {tasks}"
     if math.isfinite(focus.low) and math.isfinite(focus.high):
         first += f" (95{NARROW}% interval {interval(focus.low, focus.high)})"
     others = [row for row in rows[:-1] if row.env_steps > 0] or rows[:-1]
     if not others:
         return f"{first}, with {ONE_SEED}."
     rival = max(others, key=lambda row: row.success)
-    return f"{first}{_against(focus, rival)} ({ONE_SEED})."
+    return f"{first}{_format_comparison(focus, rival)} ({ONE_SEED})."
 
 
-def _against(focus: TableRow, rival: TableRow) -> str:
+def _format_comparison(focus: TableRow, rival: TableRow) -> str:
     points = 100 * (focus.success - rival.success)
     theirs = percent(rival.success)
     if math.isfinite(rival.low) and math.isfinite(rival.high):
         theirs += f", {interval(rival.low, rival.high)}"
     if abs(points) < 0.05:
-        text = f", as many as {_name(rival)} ({theirs})"
+        text = f", as many as {_short_name(rival)} ({theirs})"
     else:
         word = "more" if points > 0 else "fewer"
-        text = f", {abs(points):.1f} points {word} than {_name(rival)} ({theirs})"
+        text = f", {abs(points):.1f} points {word} than {_short_name(rival)} ({theirs})"
     ends = (focus.low, focus.high, rival.low, rival.high)
     if not all(math.isfinite(end) for end in ends):
         return text
@@ -85,7 +85,7 @@ def _against(focus: TableRow, rival: TableRow) -> str:
     return f"{text}; the intervals {'overlap' if overlap else 'do not overlap'}"
 
 
-def _name(row: TableRow) -> str:
+def _short_name(row: TableRow) -> str:
     """Return a row's name on one line, truncated if it is too long."""
     flat = " ".join(row.name.split())
     return flat if len(flat) <= _NAME else flat[: _NAME - 1].rstrip() + "…"

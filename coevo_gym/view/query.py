@@ -63,7 +63,7 @@ class Query:
         self._found = {name: tuple(values) for name, values in parameters.items()}
 
     @classmethod
-    def read(cls, text: str) -> Query:
+    def parse(cls, text: str) -> Query:
         """Parse a query string that has no leading question mark."""
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
@@ -115,16 +115,16 @@ class Query:
         Raises:
             BadRequest: if a value is not a number.
         """
-        return tuple(_number(name, value) for value in self.all(name))
+        return tuple(_parse_number(name, value) for value in self.all(name))
 
-    def whole(self, name: str, default: int, *, least: int, most: int) -> int:
+    def integer(self, name: str, default: int, *, least: int, most: int) -> int:
         """Parse the value of a parameter as a bounded integer.
 
         Raises:
             BadRequest: if the value is not such a number.
         """
         text = self.one(name)
-        number = float(default) if text is None else _number(name, text)
+        number = float(default) if text is None else _parse_number(name, text)
         if not (number.is_integer() and least <= number <= most):
             raise BadRequest(
                 f"{name} must be a whole number from {least} to {most:,}, got {text!r}."
@@ -155,9 +155,9 @@ class Query:
         Raises:
             BadRequest: if a number is invalid.
         """
-        per_page = self.whole("per_page", PER_PAGE, least=1, most=MAX_PER_PAGE)
-        page = self.whole("page", 1, least=1, most=10**9)
-        return PageRequest(min(page, pages_of(total, per_page)), per_page)
+        per_page = self.integer("per_page", PER_PAGE, least=1, most=MAX_PER_PAGE)
+        page = self.integer("page", 1, least=1, most=10**9)
+        return PageRequest(min(page, count_pages(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
         """Return the sort key and whether the order is descending. The default is the first key.
@@ -172,27 +172,27 @@ class Query:
         return name, key.startswith("-")
 
 
-def pages_of(total: int, per_page: int) -> int:
+def count_pages(total: int, per_page: int) -> int:
     """Return the number of pages needed to show a list (1 if the list is empty)."""
     return max(1, math.ceil(total / per_page))
 
 
 def words_of(text: str) -> tuple[str, ...]:
     """Return the distinct search terms in a string, in lower case."""
-    return tuple(dict.fromkeys(fold(text).split()))
+    return tuple(dict.fromkeys(to_lower_case(text).split()))
 
 
-def fold(text: str) -> str:
+def to_lower_case(text: str) -> str:
     """Convert a string to lower case exactly as the pages' JavaScript does."""
     return text.lower()
 
 
 def task_words(name: str, id: str, instruction: str) -> str:
     """Return the text of a task in which words are searched."""
-    return fold(f"{name} {id} {instruction}")
+    return to_lower_case(f"{name} {id} {instruction}")
 
 
-def _number(name: str, text: str) -> float:
+def _parse_number(name: str, text: str) -> float:
     if not _NUMBER.fullmatch(text):
         raise BadRequest(f"{name} must be a number, got {text[:60]!r}.")
     return float(text)

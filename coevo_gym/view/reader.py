@@ -15,7 +15,7 @@ from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.store.database import SCHEMA
-from coevo_gym.store.folder import decoding, open_to_read, storing
+from coevo_gym.store.folder import open_to_read, report_decode_errors, report_store_errors
 from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
 from coevo_gym.store.rows import COLUMNS, StoredRound
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
@@ -75,7 +75,7 @@ class ViewReader(RunReader):
     def __init__(self, path: Path) -> None:
         self.path, self._checked = path, {}
         self._last_round: StoredRound | None = None
-        with storing(path):
+        with report_store_errors(path):
             if path.is_file():
                 self._connection = open_to_read(path)
             else:
@@ -89,7 +89,7 @@ class ViewReader(RunReader):
             self._connection.close()
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with storing(self.path):
+        with report_store_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -109,7 +109,9 @@ class ViewReader(RunReader):
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
         for arm, group, position in self._rows(query):
             try:
-                steps = [step for step in self.sampled(arm, group, position) or () if step]
+                steps = [
+                    step for step in self.sampled_decisions(arm, group, position) or () if step
+                ]
             except (StoreError, ValueError, KeyError):
                 continue  # a damaged row, reported on its episode's page
             chosen = any(isinstance(step, ChoicesMade) for step in steps)
@@ -120,8 +122,8 @@ class ViewReader(RunReader):
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
         """Return an episode's trajectory, or None if the episode is not stored."""
-        body = self._of_episode("trajectories", arm, group, position)
-        return body and trajectory_from_json(self._with_texts(self._unpack(body)))
+        body = self._episode_body("trajectories", arm, group, position)
+        return body and trajectory_from_json(self._restore_texts(self._unpack(body)))
 
     def signals_of(self, arm: str, group: str) -> list[Signal]:
         """Return the signals emitted for a group's episodes."""
@@ -129,7 +131,7 @@ class ViewReader(RunReader):
             "SELECT kind, task_id, group_id, position, evidence FROM signals "
             "WHERE arm = ? AND group_id = ? ORDER BY rowid"
         )
-        return [self._signal(row) for row in self._rows(query, arm, group)]
+        return [self._signal_from_row(row) for row in self._rows(query, arm, group)]
 
     def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
         """Return the notes about one episode at a given learner step."""
@@ -138,9 +140,9 @@ class ViewReader(RunReader):
             "AND group_id = ? AND position = ? ORDER BY number"
         )
         rows = self._rows(query, arm, step, group, position)
-        return [self._note(row) for row in rows]
+        return [self._note_from_row(row) for row in rows]
 
-    def episodes_noted(
+    def episodes_with_note(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
         """Return the latest episodes with a note of the given kind and label."""
@@ -174,20 +176,22 @@ class ViewReader(RunReader):
     def advice(self, arm: str) -> list[StoredAdvice]:
         """Return all changes to an arm's advice, in order."""
         query = "SELECT step, memory, body FROM advice WHERE arm = ? ORDER BY step, rowid"
-        with decoding(self.path):
+        with report_decode_errors(self.path):
             return [
                 StoredAdvice(step, memory, AdviceState.model_validate_json(body))
                 for step, memory, body in self._rows(query, arm)
             ]
 
-    def stores(self, arm: str, group: str, position: int) -> bool:
+    def has_episode(self, arm: str, group: str, position: int) -> bool:
         """Return True if an episode is stored."""
-        return self._of_episode("trajectories", arm, group, position) is not None
+        return self._episode_body("trajectories", arm, group, position) is not None
 
-    def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
+    def sampled_decisions(
+        self, arm: str, group: str, position: int
+    ) -> Sequence[Sampled | None] | None:
         """Return the policy's stored decision at each step of an episode."""
-        body = self._of_episode("sampled", arm, group, position)
-        return body and sampled_from_json(self._unpack(body), self._text)
+        body = self._episode_body("sampled", arm, group, position)
+        return body and sampled_from_json(self._unpack(body), self._resolve_text)
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
         """Return the text of each token, keyed by token id. Omit tokens without stored text."""
@@ -202,24 +206,24 @@ class ViewReader(RunReader):
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
         """Return an episode's stored advantage, or the advantages of its steps."""
-        body = self._of_episode("advantages", arm, group, position)
-        with decoding(self.path):
+        body = self._episode_body("advantages", arm, group, position)
+        with report_decode_errors(self.path):
             value: float | Sequence[float] | None = body and json.loads(body)
         return value
 
-    def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
+    def stored_eval_episodes(self, policy: str) -> set[tuple[str, int]]:
         """Return the task id and sample number of each evaluation episode with stored steps."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
         return set(self._rows(query, policy))
 
-    def _of_episode(self, table: str, arm: str, group: str, position: int) -> Any:
+    def _episode_body(self, table: str, arm: str, group: str, position: int) -> Any:
         """Return the body that a table contains for an episode, or None if there is none."""
         place = "arm = ? AND group_id = ? AND position = ?"
         query = f"SELECT body FROM {table} WHERE {place}"  # noqa: S608 (constants)
         rows = self._rows(query, arm, group, position)
         return rows[0][0] if rows else None
 
-    def _text(self, value: Any) -> str:
+    def _resolve_text(self, value: Any) -> str:
         """Return the string that a JSON value contains, or that it refers to by hash."""
         if not isinstance(value, Mapping):
             return str(value)

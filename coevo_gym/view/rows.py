@@ -63,7 +63,7 @@ class ListRow(Shape):
 
     words: str = Field(default="", exclude=True)
 
-    def exported(self) -> dict[str, Any]:
+    def to_export_json(self) -> dict[str, Any]:
         """Return the row as JSON for exported pages, including the fields that only filters use."""
         filtered = {
             f"_{name}": getattr(self, name)
@@ -89,13 +89,13 @@ class Paged(Shape):
     per_page: int
 
 
-def brief(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a string as a single line, truncated if it is too long."""
     flat = " ".join(text.split())
     return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
-def cut(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Truncate a string to the given number of characters, marking the truncation with ``…``."""
     return text if len(text) <= most else f"{text[:most]}…"
 
@@ -119,7 +119,7 @@ class TaskBrief(Shape):
     def of(cls, task: Task) -> TaskBrief:
         """Return a short description of a task."""
         return cls(
-            id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
+            id=task.id, name=task.name, instruction=one_line(task.instruction), origin=task.origin
         )
 
 

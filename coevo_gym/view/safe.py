@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.store.secrets import REDACTED, names_secret
+from coevo_gym.store.secrets import REDACTED, is_secret_name
 
 _SHORTEST = 8
 _LOOKS = re.compile(
@@ -76,9 +76,9 @@ class Censor:
     @classmethod
     def of_environment(cls) -> Censor:
         """Create a filter that redacts values of environment variables with secret-like names."""
-        return cls(value.strip() for name, value in os.environ.items() if names_secret(name))
+        return cls(value.strip() for name, value in os.environ.items() if is_secret_name(name))
 
-    def clean(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Replace the secrets in a JSON string and leave the rest unchanged."""
         for value in self._values:
             text = text.replace(value, REDACTED)
@@ -90,7 +90,7 @@ class Censor:
         return text
 
 
-def withheld(task: Task, held_out: Collection[str] = ()) -> str:
+def why_withheld(task: Task, held_out: Collection[str] = ()) -> str:
     """Return the reason for withholding a task's ground truth, or "" if it is shown.
 
     Args:
@@ -107,7 +107,7 @@ def notice_of(split: str) -> str:
     return "" if split == Split.TRAIN else NOTICE.format(split=split)
 
 
-def shares_of(report: Mapping[str, Any]) -> dict[str, float]:
+def partial_scores(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the partial scores from a grader's report. They may be shown for any task."""
     return {
         key: float(value)

@@ -27,9 +27,9 @@ from starlette.types import ASGIApp
 
 from coevo_gym.store.progress_file import PROGRESS
 from coevo_gym.view.api import answer
-from coevo_gym.view.collection import RunCollection, Stamps, stamps
+from coevo_gym.view.collection import RunCollection, Stamps, file_stamps
 from coevo_gym.view.refusals import ApiProblem, Refusal
-from coevo_gym.view.shell import STATIC, guarded
+from coevo_gym.view.shell import STATIC, guard_app
 
 logger = logging.getLogger(__name__)
 
@@ -61,14 +61,14 @@ def make_app(collection: RunCollection, stopping: threading.Event | None = None)
                 await run_in_threadpool(answer, collection, path, query), media_type=_JSON
             )
         except Refusal as refusal:
-            return _problem(refusal.to_problem(), refusal.status)
+            return _error_response(refusal.to_problem(), refusal.status)
         except Exception as error:
             logger.exception("the viewer failed at %s", unquote(path)[:200])
             message = f"The viewer failed: {type(error).__name__}. See its terminal for details."
-            return _problem(ApiProblem(error="Failed", message=message), 500)
+            return _error_response(ApiProblem(error="Failed", message=message), 500)
 
     async def live(_: Request) -> Response:
-        return StreamingResponse(events(collection, stop), media_type="text/event-stream")
+        return StreamingResponse(event_stream(collection, stop), media_type="text/event-stream")
 
     app = Starlette(
         routes=[
@@ -78,38 +78,38 @@ def make_app(collection: RunCollection, stopping: threading.Event | None = None)
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _refused},
+        exception_handlers={HTTPException: _answer_http_error},
     )
-    return guarded(app)
+    return guard_app(app)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Return an HTTP error in the same format as all other errors."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         message = f"The path {request.url.path[:200]} does not exist."
-        return _problem(ApiProblem(error="NotFound", message=message), 404)
+        return _error_response(ApiProblem(error="NotFound", message=message), 404)
     message = "The viewer only accepts GET requests." if error.status_code == 405 else error.detail
-    response = _problem(ApiProblem(error="Refused", message=message), error.status_code)
+    response = _error_response(ApiProblem(error="Refused", message=message), error.status_code)
     response.headers.update(error.headers or {})
     return response
 
 
-def _problem(problem: ApiProblem, status: int) -> Response:
+def _error_response(problem: ApiProblem, status: int) -> Response:
     return Response(problem.model_dump_json(), status, media_type=_JSON)
 
 
-def state_of(collection: RunCollection) -> State:
+def stamps_by_folder(collection: RunCollection) -> State:
     """Return modification times and sizes of run and evaluation files, to detect changes."""
     runs = {
-        ("run", id): stamps(
+        ("run", id): file_stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),
             run.database.with_name(f"{run.database.name}-wal"),
         )
         for id, run in collection.library.runs().items()
     }
     evals = {
-        ("eval", id): stamps(folder.results, folder.summary)
+        ("eval", id): file_stamps(folder.results, folder.summary)
         for id, folder in collection.library.evals().items()
     }
     return {**runs, **evals}
@@ -124,9 +124,11 @@ def changes(before: State, now: State) -> list[dict[str, str]]:
     ]
 
 
-async def events(collection: RunCollection, stopping: threading.Event) -> AsyncIterator[bytes]:
+async def event_stream(
+    collection: RunCollection, stopping: threading.Event
+) -> AsyncIterator[bytes]:
     """Yield the event stream of ``/api/live`` until ``stopping`` is set."""
-    known = await run_in_threadpool(state_of, collection)
+    known = await run_in_threadpool(stamps_by_folder, collection)
     yield b"retry: 2000\n\n"
     last_sent = looked = time.monotonic()
     while not stopping.is_set():
@@ -135,7 +137,7 @@ async def events(collection: RunCollection, stopping: threading.Event) -> AsyncI
         if now - looked < EVERY_S:
             continue
         looked = now
-        state = await run_in_threadpool(state_of, collection)
+        state = await run_in_threadpool(stamps_by_folder, collection)
         for change in changes(known, state):
             yield f"data: {json.dumps(change)}\n\n".encode()
             last_sent = now

@@ -55,7 +55,7 @@ def require_server(command: str) -> None:
         raise ImportError(f"`{command}` needs extra packages: {error}. {advice}.") from error
 
 
-def listen_here(port: int) -> socket.socket:
+def listen_on_loopback(port: int) -> socket.socket:
     """Return a socket that listens on the loopback interface; port 0 picks a free port.
 
     Raises:
@@ -66,7 +66,7 @@ def listen_here(port: int) -> socket.socket:
     return listen(LOOPBACK, port)
 
 
-def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
+def guard_app(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
     """Wrap an app in the server's request guard, and add :data:`HEADERS` to every response.
 
     Args:
@@ -78,7 +78,7 @@ def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
 
     advice = f"It only serves this machine: open http://{LOOPBACK} with the same port."
     guard = Guard(app, tokens=Tokens(), hosts=(), body_bytes=body_bytes, advice=advice)
-    return _headed(guard, HEADERS.items())
+    return _add_headers(guard, HEADERS.items())
 
 
 def serve(
@@ -93,7 +93,7 @@ def serve(
     """Serve an app on the loopback interface until SIGINT or SIGTERM is received.
 
     Args:
-        app: the app to serve, see :func:`guarded`.
+        app: the app to serve, see :func:`guard_app`.
         port: the port; 0 picks a free port.
         stopping: event that is set at shutdown, so that endless responses can finish.
         ready: callback that gets the page's address once the server accepts connections.
@@ -130,7 +130,7 @@ def serve(
         date_header=False,
         **connection_bounds(),
     )
-    with listen_here(port) as listening:
+    with listen_on_loopback(port) as listening:
         url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/{page}"
         Server(config).run(sockets=[listening])
 
@@ -141,7 +141,7 @@ def open_browser(url: str) -> None:
         webbrowser.open(url)
 
 
-def _headed(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:
+def _add_headers(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:
     """Wrap an app so that every response has the given headers, replacing existing values."""
     raw = [(name.encode(), value.encode()) for name, value in headers]
     names = {name for name, _ in raw}

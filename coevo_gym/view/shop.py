@@ -76,7 +76,7 @@ class ShopPage(Shape):
     texts: tuple[str, ...] = ()
 
 
-def read_page(
+def parse_shop_page(
     observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()
 ) -> ShopPage:
     """Parse an observation as a shop page.
@@ -96,46 +96,48 @@ def read_page(
         ('results', 10, 'Back to Search')
     """
     parts = observation.split(SEPARATOR)
-    page = str(extras.get("webshop.page") or _guessed(parts))
+    page = str(extras.get("webshop.page") or _guess_page_type(parts))
     known: dict[str, Any] = {
         "page": page,
-        "instruction": _after(parts, "Instruction:"),
+        "instruction": _text_after(parts, "Instruction:"),
         "asin": str(extras.get("webshop.asin") or ""),
-        "chosen": _chosen(extras),
+        "chosen": _chosen_options(extras),
     }
     if page == "search":
         return ShopPage(**known, buttons=("Search",))
     if page == "done":
-        known["asin"] = known["asin"] or _after(parts, "asin")
+        known["asin"] = known["asin"] or _text_after(parts, "asin")
         return ShopPage(**known, texts=tuple(parts))
-    rest, buttons = _without_buttons(parts[2:])
+    rest, buttons = _split_buttons(parts[2:])
     if page == "results":
-        return ShopPage(**known, **_results(rest, buttons))
+        return ShopPage(**known, **_parse_results(rest, buttons))
     if page == "item":
-        return ShopPage(**known, **_item(rest, buttons, known["chosen"], clicked(choices)))
+        return ShopPage(
+            **known, **_parse_item(rest, buttons, known["chosen"], click_actions(choices))
+        )
     return ShopPage(**known, buttons=buttons, texts=tuple(rest))
 
 
-def clicked(choices: Collection[str]) -> dict[str, str]:
+def click_actions(choices: Collection[str]) -> dict[str, str]:
     """Map the lower-case text of each clickable element to its click action."""
     pairs = ((choice, _CLICK.match(choice)) for choice in choices)
     return {match[1].lower(): choice for choice, match in pairs if match}
 
 
-def _results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
+def _parse_results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
     """Parse a results page into its page number, result count, buttons and products."""
     if not (rest and (match := _COUNTED.fullmatch(rest[0]))):
-        return {"buttons": buttons, "products": tuple(_products(rest))}
-    rest, more = _without_buttons(rest[1:])
+        return {"buttons": buttons, "products": tuple(_parse_products(rest))}
+    rest, more = _split_buttons(rest[1:])
     return {
         "buttons": tuple(dict.fromkeys((*buttons, *more))),
         "number": int(match[1]),
         "found": int(match[2]),
-        "products": tuple(_products(rest)),
+        "products": tuple(_parse_products(rest)),
     }
 
 
-def _products(parts: Sequence[str]) -> Iterator[ShopItem]:
+def _parse_products(parts: Sequence[str]) -> Iterator[ShopItem]:
     """Yield the products. The text between a code and a price is the name, which may be empty."""
     pieces: list[str] = []
     for part in parts:
@@ -146,7 +148,7 @@ def _products(parts: Sequence[str]) -> Iterator[ShopItem]:
             pieces = []
 
 
-def _item(
+def _parse_item(
     rest: Sequence[str],
     buttons: tuple[str, ...],
     chosen: Mapping[str, str],
@@ -173,13 +175,13 @@ def _item(
     }
 
 
-def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
+def _split_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     """Separate the buttons at the start of a shop page from the rest. Return the rest first."""
     count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
     return parts[count:], tuple(parts[:count])
 
 
-def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
+def _chosen_options(extras: Mapping[str, Any]) -> dict[str, str]:
     try:
         options = json.loads(extras.get("webshop.options") or "{}")
     except (ValueError, TypeError):
@@ -189,7 +191,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def _guessed(parts: Sequence[str]) -> str:
+def _guess_page_type(parts: Sequence[str]) -> str:
     """Guess the type of a shop page from its text. Used if no type was recorded."""
     if parts[0] == "WebShop":
         return "search"
@@ -200,6 +202,6 @@ def _guessed(parts: Sequence[str]) -> str:
     return "item" if "Buy Now" in parts else "description"
 
 
-def _after(parts: Sequence[str], label: str) -> str:
+def _text_after(parts: Sequence[str], label: str) -> str:
     """Return the text that follows a label, or "" if the label is missing."""
     return next((b for a, b in pairwise(parts) if a == label), "")

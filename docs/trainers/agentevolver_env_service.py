@@ -135,14 +135,14 @@ class EnvService:
 
     def save(self, asked: Asked) -> str:
         """Save the curriculum under a name."""
-        return str(save_session(self.session, self._folder(asked)))
+        return str(save_session(self.session, self._save_folder(asked)))
 
     def load(self, asked: Asked) -> dict[str, float]:
         """Load the curriculum saved under a name, and return its metrics."""
-        load_session(self.session, self._folder(asked))
+        load_session(self.session, self._save_folder(asked))
         return self.session.metrics()
 
-    def _folder(self, asked: Asked) -> Path:
+    def _save_folder(self, asked: Asked) -> Path:
         name = Path(str(asked["params"]["name"])).name  # a name cannot leave the folder
         return self.state / (name or "latest")
 

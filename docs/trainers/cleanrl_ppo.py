@@ -66,7 +66,7 @@ eval_envs = gym.make_vec(f"coevo_gym:{args.env_id}", num_envs=N, split="val")
 benchmark = get_benchmark(envs.unwrapped.unwrapped_env(0).benchmark)
 
 
-def hashed(text: str) -> np.ndarray:
+def hash_words(text: str) -> np.ndarray:
     """Return the (D,) word counts of a text, normalised to length 1."""
     counts = np.zeros(D, np.float32)
     for word in re.findall(r"\w+", text.lower()):
@@ -76,11 +76,13 @@ def hashed(text: str) -> np.ndarray:
 
 def observe(views):
     """Return (N, 2D) pages and instructions, (N, C, D) choices, (N, C) mask and choice texts."""
-    pages = np.stack([np.append(hashed(v.observation), hashed(v.instruction)) for v in views])
+    pages = np.stack(
+        [np.append(hash_words(v.observation), hash_words(v.instruction)) for v in views]
+    )
     texts = [benchmark.choices(view)[:C] or ("",) for view in views]
     choices, mask = np.zeros((N, C, D), np.float32), np.zeros((N, C), bool)
     for i, offered in enumerate(texts):
-        choices[i, : len(offered)] = [hashed(text) for text in offered]
+        choices[i, : len(offered)] = [hash_words(text) for text in offered]
         mask[i, : len(offered)] = True
     return torch.from_numpy(pages), torch.from_numpy(choices), torch.from_numpy(mask), texts
 

@@ -75,7 +75,7 @@ class CurriculumManager:
             if rollout.lost:
                 raise EnvBackendError("An engine did not start.")
             self.pages[i], self.past[i] = rollout.opening[-1].content, []
-        return self._seen(), [{"won": False} for _ in self.rollouts]
+        return self._observations(), [{"won": False} for _ in self.rollouts]
 
     def step(
         self, text_actions: Sequence[str]
@@ -96,7 +96,7 @@ class CurriculumManager:
             won = rollout.over and bool(rollout.info["success"])
             infos.append({"won": won, "is_action_valid": valid})
         dones = np.array([rollout.over for rollout in self.rollouts])
-        return self._seen(), rewards, dones, infos
+        return self._observations(), rewards, dones, infos
 
     def success_evaluator(
         self, *, total_infos: Any, total_batch_list: Any, **_: Any
@@ -114,7 +114,7 @@ class CurriculumManager:
         for rollout in self.rollouts:
             rollout.close()
 
-    def _seen(self) -> dict[str, Any]:
+    def _observations(self) -> dict[str, Any]:
         """Return a prompt per env; GiGPO compares states by ``anchor``."""
         texts = []
         for rollout, past in zip(self.rollouts, self.past, strict=True):

@@ -28,7 +28,7 @@ def tool_call(action: str) -> str:
     return f"<tool_call>\n{call}\n</tool_call><|im_end|>"
 
 
-def options(context: str) -> list[str]:
+def allowed_answers(context: str) -> list[str]:
     """What the toy's page lets it say: the right button or the end, and afterwards no more."""
     if "The episode is over" in context.rpartition("<|im_start|>user")[2]:
         return ["Done.<|im_end|>"]
@@ -47,15 +47,15 @@ class HeldToOptions:
 
     def __call__(self, _: int, ids: Any) -> list[int]:
         context, _, answer = self._tokenizer.decode(ids).rpartition(HEAD)
-        n = len(self._ids(answer)) if answer else 0
+        n = len(self._tokenize(answer)) if answer else 0
         so_far = ids[len(ids) - n :].tolist() if n else []
         if context not in self._known:
-            self._known[context] = [self._ids(option) for option in options(context)]
+            self._known[context] = [self._tokenize(option) for option in allowed_answers(context)]
         fitting = [option for option in self._known[context] if option[:n] == so_far]
         return sorted({option[n] for option in fitting if len(option) > n}) or [
             self._tokenizer.pad_token_id
         ]
 
-    def _ids(self, text: str) -> list[int]:
+    def _tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids

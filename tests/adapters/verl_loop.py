@@ -60,7 +60,7 @@ SETTINGS = GRPOConfig(
 )
 
 
-def alternate(groups: Sequence[Group], notes: Notes) -> list[list[Any]]:
+def alternating_values(groups: Sequence[Group], notes: Notes) -> list[list[Any]]:
     """A random model never succeeds, so it is told what was good."""
     return [[1.0 - 1.5 * (i % 2) for i, _ in enumerate(g.trajectories)] for g in groups]
 
@@ -81,7 +81,7 @@ class Saving(Events):
             torch.save(policy.state_dict(), self.folder / "policy.pt")
 
 
-def run(
+def train(
     model: Path, make: Callable[[TransformersPolicy], Any], save: Path | None, start: Path | None
 ) -> tuple[dict[str, Any], Saving]:
     """Train; returns the weights and what was told on the way."""
@@ -110,13 +110,13 @@ def run(
     return policy.model.state_dict(), events
 
 
-def lead(launcher: str, folder: Path, workers: Workers, goes_on: bool) -> None:
+def run_and_compare(launcher: str, folder: Path, workers: Workers, goes_on: bool) -> None:
     """Run the loop on the workers, and compare."""
     model, saved = folder / "model", folder / f"checkpoint-{launcher}"
     saved.mkdir(exist_ok=True)
-    theirs, events = run(
+    theirs, events = train(
         model,
-        lambda policy: VerlLearner(policy, SETTINGS, workers, credit=Credit(alternate)),
+        lambda policy: VerlLearner(policy, SETTINGS, workers, credit=Credit(alternating_values)),
         None if goes_on else saved,
         saved if goes_on else None,
     )
@@ -124,8 +124,11 @@ def lead(launcher: str, folder: Path, workers: Workers, goes_on: bool) -> None:
         ours, steps = torch.load(folder / f"end-{launcher}.pt"), []
     else:
         torch.save(theirs, folder / f"end-{launcher}.pt")
-        ours, local = run(
-            model, lambda policy: GRPO(policy, SETTINGS, credit=Credit(alternate)), None, None
+        ours, local = train(
+            model,
+            lambda policy: GRPO(policy, SETTINGS, credit=Credit(alternating_values)),
+            None,
+            None,
         )
         steps = local.steps
     apart = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
@@ -145,7 +148,7 @@ def main(launcher: str, name: str, goes_on: bool) -> None:
         if not workers.leads:
             workers.follow()
             return
-        lead(launcher, folder, workers, goes_on)
+        run_and_compare(launcher, folder, workers, goes_on)
         workers.stop()
         return
     import ray
@@ -161,7 +164,9 @@ def main(launcher: str, name: str, goes_on: bool) -> None:
     else:
         ray.init(num_cpus=2, include_dashboard=False, runtime_env=runtime)
     per_node = [1, 1] if launcher == "nodes" else [2]
-    lead(launcher, folder, RayWorkers(model, SETTINGS, SHARDING, per_node=per_node), goes_on)
+    run_and_compare(
+        launcher, folder, RayWorkers(model, SETTINGS, SHARDING, per_node=per_node), goes_on
+    )
     ray.shutdown()
     if cluster is not None:
         cluster.shutdown()

@@ -131,7 +131,7 @@ class FakeOpenAI:
             if not self._changed.wait_for(lambda: holds(self), PATIENCE_S):
                 raise TimeoutError(f"in_flight={self.in_flight} answered={self.answered}")
 
-    def count(self, **changes: int) -> None:
+    def change_counts(self, **changes: int) -> None:
         """Change counters, and wake who waits for them."""
         with self._changed:
             for name, change in changes.items():
@@ -144,7 +144,7 @@ class FakeOpenAI:
         with self._changed:
             self.keys.append(key)
             self.bodies.append(body)
-            if wrong := _check(body):
+            if wrong := _find_problem(body):
                 self.problems.append(wrong)
                 return Refuse(400, wrong, "invalid_request_error")
             if self.key is not None and key != self.key:
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.server.fake.count(connections=1)
+        self.server.fake.change_counts(connections=1)
 
     def log_message(self, format: str, *args: Any) -> None:
         return
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         fake = self.server.fake
         content = self.rfile.read(int(self.headers["Content-Length"]))
-        fake.count(in_flight=1)
+        fake.change_counts(in_flight=1)
         try:
             if self.path != "/v1/chat/completions":
                 behaviour: Behaviour = Refuse(404, f"There is no {self.path}.")
@@ -223,16 +223,20 @@ class _Handler(BaseHTTPRequestHandler):
                 assert behaviour.until.wait(PATIENCE_S), "nobody released a request"
                 behaviour = behaviour.then
         finally:
-            fake.count(in_flight=-1)
-        self._do(behaviour)
-        fake.count(answered=1)
+            fake.change_counts(in_flight=-1)
+        self._respond(behaviour)
+        fake.change_counts(answered=1)
 
-    def _do(self, behaviour: Say | Refuse | Raw | Flood | Drop) -> None:
+    def _respond(self, behaviour: Say | Refuse | Raw | Flood | Drop) -> None:
         match behaviour:
             case Say():
                 n_prompt, n_completion = behaviour.usage or (0, 0)
-                self.server.fake.count(prompt_tokens=n_prompt, completion_tokens=n_completion)
-                self._send(200, json.dumps(_completion(self.server.fake.model, behaviour)).encode())
+                self.server.fake.change_counts(
+                    prompt_tokens=n_prompt, completion_tokens=n_completion
+                )
+                self._send(
+                    200, json.dumps(_completion_to_json(self.server.fake.model, behaviour)).encode()
+                )
             case Refuse(status, message, code, kind, headers):
                 error = {"message": message, "type": kind, "param": None, "code": code}
                 self._send(status, json.dumps({"error": error}).encode(), headers)
@@ -257,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _completion(model: str, say: Say) -> dict[str, Any]:
+def _completion_to_json(model: str, say: Say) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": say.text, "refusal": None}
     if say.tool_calls:
         message["tool_calls"] = list(say.tool_calls)
@@ -286,13 +290,13 @@ def _completion(model: str, say: Say) -> dict[str, Any]:
     return completion
 
 
-def _number(low: float, high: float) -> Callable[[Any], bool]:
+def _is_number_between(low: float, high: float) -> Callable[[Any], bool]:
     return lambda value: (
         isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     )
 
 
-def _count_from(low: int) -> Callable[[Any], bool]:
+def _is_count_from(low: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and value >= low
 
 
@@ -352,9 +356,9 @@ _SCHEMA: dict[str, Callable[[Any], bool]] = {
         and all(_is_message(each) for each in value)
         and _answers_its_calls(value)
     ),
-    "temperature": _number(0, 2),
-    "max_tokens": _count_from(1),
-    "max_completion_tokens": _count_from(1),
+    "temperature": _is_number_between(0, 2),
+    "max_tokens": _is_count_from(1),
+    "max_completion_tokens": _is_count_from(1),
     "stream": lambda value: value is False,
     "logprobs": lambda value: isinstance(value, bool),
     "top_logprobs": lambda value: type(value) is int and 0 <= value <= 20,
@@ -362,7 +366,7 @@ _SCHEMA: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _check(body: dict[str, Any]) -> str:
+def _find_problem(body: dict[str, Any]) -> str:
     """What of a request is not in the schema, or ""."""
     if missing := {"model", "messages"} - set(body):
         return f"missing: {sorted(missing)}"

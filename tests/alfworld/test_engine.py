@@ -20,7 +20,7 @@ from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, built
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
 from coevo_gym.envs.alfworld.engine import game
 from coevo_gym.envs.alfworld.engine.game import NOTHING, Game, open_scene
-from tests.quick import sampled
+from tests.quick import sample_params
 
 BUILTIN = builtin_games()[::40][:5]
 N_STEPS = 30
@@ -81,13 +81,13 @@ needs_the_stock_env = pytest.mark.skipif(
 
 
 @needs_the_stock_env
-@pytest.mark.parametrize("index", sampled(range(len(BUILTIN)), 3))
+@pytest.mark.parametrize("index", sample_params(range(len(BUILTIN)), 3))
 def test_built_in_games_run_as_in_the_stock_engine(index: int) -> None:
     assert_equal(builtin(index), BUILTIN[index].task, BUILTIN[index].solution, index)
 
 
 @needs_the_stock_env
-@pytest.mark.parametrize("index", sampled(range(20), 5))
+@pytest.mark.parametrize("index", sample_params(range(20), 5))
 def test_official_games_run_as_in_the_stock_engine(index: int, official_games: Path) -> None:
     games = open_games()
     entries = [*games.entries("train")[::250], *games.entries("valid_unseen")[::22]][:20]

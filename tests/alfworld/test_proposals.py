@@ -30,7 +30,7 @@ from coevo_gym.envs.alfworld.tasks import scene_problem
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import replay
 from tests.standins import alfworld, walks
-from tests.standins.hostile import PROPOSALS, drafted
+from tests.standins.hostile import PROPOSALS, draft_or_none
 
 ALFWORLD = require_proposable(get_benchmark("alfworld"))
 TRAIN = ALFWORLD.tasks(Split.TRAIN, "builtin")
@@ -132,7 +132,7 @@ def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
 @given(proposal=PROPOSALS)
 @settings(max_examples=100)
 def test_anything_may_be_proposed(proposal: Proposal) -> None:
-    if result := drafted(ALFWORLD, proposal, CONTEXT):
+    if result := draft_or_none(ALFWORLD, proposal, CONTEXT):
         assert isinstance(result.world, ALFWorldWorld)
         assert isinstance(result.world.goal, RoomGoal)
 
@@ -140,7 +140,7 @@ def test_anything_may_be_proposed(proposal: Proposal) -> None:
 @pytest.mark.slow  # tests/tapes has a smaller one that is not
 def test_rules_in_place_of_a_model_find_tasks() -> None:
     sources = TRAIN[:: len(TRAIN) // 40]
-    accepted, verdicts = walks.evolved(
+    accepted, verdicts = walks.evolve_tasks(
         sources, alfworld.carry, alfworld.propose, max_steps=18, wanted=20
     )
     assert len(accepted) == 20

@@ -19,10 +19,10 @@ def main() -> None:
     results = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
-        results.write(json.dumps(played(**json.loads(line))) + "\n")
+        results.write(json.dumps(play_codes(**json.loads(line))) + "\n")
 
 
-def played(task_id: str, codes: list[str]) -> dict[str, Any]:
+def play_codes(task_id: str, codes: list[str]) -> dict[str, Any]:
     from appworld import AppWorld
 
     world = AppWorld(task_id, experiment_name=EXPERIMENT)
@@ -36,14 +36,14 @@ def played(task_id: str, codes: list[str]) -> dict[str, Any]:
             [test["requirement"], test["label"], test["requirement"] in passed]
             for test in tracker.test_data
         ],
-        **changed(world),
+        **world_changes(world),
     }
     world.close()
     world.task.close()
     return result
 
 
-def changed(world: Any) -> dict[str, Any]:
+def world_changes(world: Any) -> dict[str, Any]:
     from inside.changes import changes
     from inside.world import load_state_pair
 

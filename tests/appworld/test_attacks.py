@@ -13,17 +13,21 @@ from coevo_gym.sandbox.attacks import AttackRun, AttackVerdict, Payload, run_pay
 from tests.appworld.attacks import PAYLOADS, setup
 from tests.appworld.attacks.seen import EngineObservations
 from tests.appworld.attacks.setup import AttackSetup, attack_setup
-from tests.quick import sampled
-from tests.sandbox.levels import needs
+from tests.quick import sample_params
+from tests.sandbox.levels import skip_unless_available
 
 NOT_APPLICABLE = {"clock-argument": "allow_datetime_change is False"}
 """What the stock engine refuses, too, and the reason that it gives."""
 
 
 LEVELS = [
-    pytest.param(Level.BUBBLEWRAP, marks=needs(Level.BUBBLEWRAP), id=Level.BUBBLEWRAP),
     pytest.param(
-        Level.LANDLOCK, marks=[needs(Level.LANDLOCK), pytest.mark.slow], id=Level.LANDLOCK
+        Level.BUBBLEWRAP, marks=skip_unless_available(Level.BUBBLEWRAP), id=Level.BUBBLEWRAP
+    ),
+    pytest.param(
+        Level.LANDLOCK,
+        marks=[skip_unless_available(Level.LANDLOCK), pytest.mark.slow],
+        id=Level.LANDLOCK,
     ),
 ]
 
@@ -58,7 +62,7 @@ def known() -> dict[str, AttackRun]:
     return {}
 
 
-@pytest.mark.parametrize("payload", sampled(PAYLOADS, 4, lambda payload: payload.name))
+@pytest.mark.parametrize("payload", sample_params(PAYLOADS, 4, lambda payload: payload.name))
 def test_attacks_are_stopped(
     payload: Payload[EngineObservations], attacks: AttackSetup, known: dict[str, AttackRun]
 ) -> None:

@@ -14,7 +14,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.appworld.moves import FINISH
 from coevo_gym.testing import replay
 from tests.standins import appworld, walks
-from tests.standins.hostile import PROPOSALS, drafted
+from tests.standins.hostile import PROPOSALS, draft_or_none
 
 pytestmark = pytest.mark.usefixtures("appworld_root")
 APPWORLD = require_proposable(get_benchmark("appworld"))
@@ -59,14 +59,14 @@ def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None
 @settings(max_examples=200)
 def test_anything_may_be_proposed(proposal: Proposal) -> None:
     context = Context(kind="blind", task=source())
-    if result := drafted(APPWORLD, proposal, context):
+    if result := draft_or_none(APPWORLD, proposal, context):
         assert result.context_id == context.id
 
 
 @pytest.mark.slow
 def test_rules_in_place_of_a_model_find_tasks() -> None:
     sources = APPWORLD.tasks(Split.TRAIN, "builtin")[::7]
-    accepted, verdicts = walks.evolved(
+    accepted, verdicts = walks.evolve_tasks(
         sources, appworld.busy, appworld.propose, max_steps=18, wanted=3
     )
     assert len(accepted) == 3

@@ -58,21 +58,23 @@ def family(make: Family) -> Family:
     return make
 
 
-def pick(rng: random.Random, turns: Calls) -> tuple[int, int]:
+def pick_call(rng: random.Random, turns: Calls) -> tuple[int, int]:
     """The place of some call."""
     return rng.choice([(t, i) for t, calls in enumerate(turns) for i in range(len(calls))])
 
 
-def changed(call: Call, change: Callable[[Any], Any]) -> Call:
+def change_arguments(call: Call, change: Callable[[Any], Any]) -> Call:
     return Call(call.name, {name: change(value) for name, value in call.arguments.items()})
 
 
 def change_values(change: Callable[[Any], Any]) -> Family:
     """Change every argument of every call."""
-    return lambda _, turns, __: [[changed(call, change) for call in calls] for calls in turns]
+    return lambda _, turns, __: [
+        [change_arguments(call, change) for call in calls] for calls in turns
+    ]
 
 
-def inserted(calls: dict[str, Call]) -> Family:
+def insert_one_of(calls: dict[str, Call]) -> Family:
     """One of these calls somewhere, of a backend in use."""
 
     def insert(entry: Entry, turns: Calls, rng: random.Random) -> Calls:
@@ -120,7 +122,7 @@ def two_turns_swapped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
 
 @family
 def one_call_a_turn_later(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     if turn + 1 < len(turns):
         turns[turn + 1].insert(0, turns[turn].pop(index))
     return turns
@@ -128,7 +130,7 @@ def one_call_a_turn_later(_: Entry, turns: Calls, rng: random.Random) -> Calls:
 
 @family
 def one_call_a_turn_earlier(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     if turn:
         turns[turn - 1].append(turns[turn].pop(index))
     return turns
@@ -136,7 +138,7 @@ def one_call_a_turn_earlier(_: Entry, turns: Calls, rng: random.Random) -> Calls
 
 @family
 def a_turn_made_in_the_next_one(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     if turn + 1 < len(turns):
         turns[turn : turn + 2] = [], turns[turn] + turns[turn + 1]
     return turns
@@ -144,7 +146,7 @@ def a_turn_made_in_the_next_one(_: Entry, turns: Calls, rng: random.Random) -> C
 
 @family
 def a_turn_made_in_the_one_before(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     if turn:
         turns[turn - 1 : turn + 1] = turns[turn - 1] + turns[turn], []
     return turns
@@ -162,7 +164,7 @@ def everything_in_the_last_turn(_: Entry, turns: Calls, __: random.Random) -> Ca
 
 @family
 def a_turn_early_with_a_read_in_its_place(entry: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     if turn:
         read = READS[entry.world.classes[0]]
         turns[turn - 1 : turn + 1] = turns[turn - 1] + turns[turn], [read]
@@ -174,28 +176,28 @@ def a_turn_early_with_a_read_in_its_place(entry: Entry, turns: Calls, rng: rando
 
 @family
 def first_call_dropped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     turns[turn].pop(0)
     return turns
 
 
 @family
 def last_call_dropped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     turns[turn].pop()
     return turns
 
 
 @family
 def some_call_dropped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     turns[turn].pop(index)
     return turns
 
 
 @family
 def silent_in_one_turn(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turns[pick(rng, turns)[0]] = []
+    turns[pick_call(rng, turns)[0]] = []
     return turns
 
 
@@ -206,14 +208,14 @@ def every_call_twice(_: Entry, turns: Calls, __: random.Random) -> Calls:
 
 @family
 def last_call_twice(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     turns[turn].append(turns[turn][-1])
     return turns
 
 
 @family
 def a_turn_repeated_in_the_next_one(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, _ = pick(rng, turns)
+    turn, _ = pick_call(rng, turns)
     if turn + 1 < len(turns):
         turns[turn + 1] = turns[turn] + turns[turn + 1]
     return turns
@@ -226,17 +228,21 @@ def all_turns_before_repeated(_: Entry, turns: Calls, __: random.Random) -> Call
 
 # Calls too many.
 
-FAMILIES["a_read_too_many"] = inserted(READS)
-FAMILIES["a_change_too_many"] = inserted(WRITES)
-FAMILIES["a_random_number_too_many"] = inserted(DRAWS)
-FAMILIES["an_unknown_function"] = inserted(dict.fromkeys(READS, Call("do_everything", {"a": 1})))
-FAMILIES["a_private_function"] = inserted(dict.fromkeys(READS, Call("_load", {"scenario": {}})))
+FAMILIES["a_read_too_many"] = insert_one_of(READS)
+FAMILIES["a_change_too_many"] = insert_one_of(WRITES)
+FAMILIES["a_random_number_too_many"] = insert_one_of(DRAWS)
+FAMILIES["an_unknown_function"] = insert_one_of(
+    dict.fromkeys(READS, Call("do_everything", {"a": 1}))
+)
+FAMILIES["a_private_function"] = insert_one_of(
+    dict.fromkeys(READS, Call("_load", {"scenario": {}}))
+)
 
 
 @family
 def a_function_of_another_backend(entry: Entry, turns: Calls, rng: random.Random) -> Calls:
     others = [READS[name] for name in READS if name not in entry.world.classes]
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     turns[turn].insert(index, rng.choice(others))
     return turns
 
@@ -244,7 +250,7 @@ def a_function_of_another_backend(entry: Entry, turns: Calls, rng: random.Random
 @family
 def a_change_that_is_undone(entry: Entry, turns: Calls, rng: random.Random) -> Calls:
     if "GorillaFileSystem" in entry.world.classes:
-        turn, _ = pick(rng, turns)
+        turn, _ = pick_call(rng, turns)
         turns[turn] += [Call("mkdir", {"dir_name": "x"}), Call("rmdir", {"dir_name": "x"})]
     return turns
 
@@ -275,14 +281,14 @@ def one_turn_early_and_a_failing_call_when_it_is_due(
 
 @family
 def a_failing_call_before_the_right_one(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     turns[turn].insert(index, Call(turns[turn][index].name, {"nonsense": True}))
     return turns
 
 
 @family
 def an_argument_dropped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     name, arguments, _ = turns[turn][index]
     items = list(arguments.items())
     rng.shuffle(items)
@@ -292,7 +298,7 @@ def an_argument_dropped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
 
 @family
 def an_argument_misnamed(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     name, arguments, _ = turns[turn][index]
     renamed = {f"{key}_": value for key, value in arguments.items()}
     turns[turn][index] = Call(name, renamed)
@@ -301,7 +307,7 @@ def an_argument_misnamed(_: Entry, turns: Calls, rng: random.Random) -> Calls:
 
 @family
 def an_argument_too_many(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     name, arguments, _ = turns[turn][index]
     turns[turn][index] = Call(name, {**arguments, "extra": 1})
     return turns
@@ -317,9 +323,9 @@ def arguments_in_another_order(_: Entry, turns: Calls, __: random.Random) -> Cal
 
 @family
 def one_value_of_another_kind(_: Entry, turns: Calls, rng: random.Random) -> Calls:
-    turn, index = pick(rng, turns)
+    turn, index = pick_call(rng, turns)
     odd = rng.choice([None, True, 0, -1.5, "", [], [None], {}, {"a": [1]}, "'", "\\", "ü\n"])
-    turns[turn][index] = changed(turns[turn][index], lambda _: odd)
+    turns[turn][index] = change_arguments(turns[turn][index], lambda _: odd)
     return turns
 
 

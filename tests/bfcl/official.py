@@ -98,7 +98,7 @@ class Executor:
 @contextmanager
 def executor(data: Mapping[str, Any]) -> Iterator[Executor]:
     """A fresh official executor."""
-    with _model() as model:
+    with _fresh_model_name() as model:
         yield Executor(data, model)
 
 
@@ -109,11 +109,11 @@ class Verdict(NamedTuple):
     error_type: str
 
 
-def verdict(entry: Entry, turns: Turns) -> Verdict:
+def official_verdict(entry: Entry, turns: Turns) -> Verdict:
     """What the official checker says of these calls."""
     checker = wheel.import_official("eval_checker.multi_turn_eval.multi_turn_checker")
     decoded = [[list(map(write_python, calls))] if calls else [] for calls in turns]
-    with _model() as model:
+    with _fresh_model_name() as model:
         result = checker.multi_turn_checker(decoded, entry.truth, dict(entry.data), "", model)
     if result["valid"]:
         return Verdict(-1, "")
@@ -123,7 +123,7 @@ def verdict(entry: Entry, turns: Turns) -> Verdict:
     return Verdict(int(result["error_message"].rpartition("turn ")[2].rstrip(".")), kind)
 
 
-def everything(instances: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def full_state(instances: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """All that backends know, private attributes and random states too, to be compared."""
     return {
         name: {
@@ -142,7 +142,7 @@ def _utils() -> Any:
 
 
 @contextmanager
-def _model() -> Iterator[str]:
+def _fresh_model_name() -> Iterator[str]:
     """A model name that no execution has had."""
     name = f"model{next(_numbers)}x"
     try:

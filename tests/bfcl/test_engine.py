@@ -24,7 +24,7 @@ from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, is_erro
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
-from tests.bfcl.official import entries, entry, everything, executor
+from tests.bfcl.official import entries, entry, executor, full_state
 
 OUTPUTS = {
     "base": "ba50c439c380f6e3",
@@ -55,7 +55,7 @@ def test_the_official_executor_gives_the_same_results_and_the_same_states(catego
                 results = run(ours, *codes)
                 assert results == theirs.run(codes), each.task.name
                 digest.update("\0".join(results).encode())
-            assert everything(ours.instances) == everything(theirs.instances), each.task.name
+            assert full_state(ours.instances) == full_state(theirs.instances), each.task.name
     assert digest.hexdigest()[:16] == OUTPUTS[category]
 
 
@@ -177,7 +177,7 @@ def test_odd_calls_are_answered_as_the_official_executor_does() -> None:
         *answers, unknown = run(ours, *CALLS)
         *expected, undefined = theirs.run(CALLS)
         assert dict(zip(CALLS, answers, strict=False)) == dict(zip(CALLS, expected, strict=False))
-        assert everything(ours.instances) == everything(theirs.instances)
+        assert full_state(ours.instances) == full_state(theirs.instances)
     assert is_error(unknown)
     assert is_error(undefined)
 
@@ -314,7 +314,7 @@ def test_two_episodes_of_one_task_do_not_touch_each_other() -> None:
             other.call(disturbance)
             results.append(beside.call(call))
         assert results == expected
-        assert everything(beside.instances) == everything(alone.instances)
+        assert full_state(beside.instances) == full_state(alone.instances)
 
 
 @pytest.fixture

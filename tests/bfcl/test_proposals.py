@@ -17,7 +17,7 @@ from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.testing import replay
 from tests.bfcl.test_builder import HOME
 from tests.standins import bfcl, walks
-from tests.standins.hostile import PROPOSALS, drafted
+from tests.standins.hostile import PROPOSALS, draft_or_none
 
 BFCL = require_proposable(get_benchmark("bfcl"))
 CONTEXT = Context(kind="forgetting", task=HOME)
@@ -119,7 +119,7 @@ def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None
 @given(proposal=PROPOSALS)
 @settings(max_examples=200)
 def test_anything_may_be_proposed(proposal: Proposal) -> None:
-    if draft := drafted(BFCL, proposal, CONTEXT):
+    if draft := draft_or_none(BFCL, proposal, CONTEXT):
         verdict = run_gates(default_gates(BFCL), draft, context=CONTEXT).verdict
         assert verdict.accepted or verdict.reason
 
@@ -127,8 +127,8 @@ def test_anything_may_be_proposed(proposal: Proposal) -> None:
 def test_rules_in_place_of_a_model_find_tasks() -> None:
     train = BFCL.tasks(Split.TRAIN)
     sources = train[:: len(train) // 60]
-    accepted, verdicts = walks.evolved(
-        sources, walks.at_random("bfcl"), bfcl.propose, max_steps=18, wanted=30
+    accepted, verdicts = walks.evolve_tasks(
+        sources, walks.random_rule("bfcl"), bfcl.propose, max_steps=18, wanted=30
     )
     assert len(accepted) == 30
     assert {len(task.world.turns) for task in accepted} == {1, 2}  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from coevo_gym.envs.bfcl.engine.official_calls import write_python
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.episodes.episode import eval_trajectory_of
 from tests.bfcl.families import FAMILIES
-from tests.bfcl.official import Entry, Turns, Verdict, entries, entry, executor, verdict
+from tests.bfcl.official import Entry, Turns, Verdict, entries, entry, executor, official_verdict
 
 SOLVED = Verdict(-1, "")
 
@@ -88,7 +88,7 @@ def every_call_twice(each: Entry) -> Turns:
 def test_reference_counts(env: gym.Env[str, str], category: str, rollout: Any, solved: int) -> None:
     """Of the official checker, which is asked here too; it does not mind how calls come."""
     every = [(each, rollout(each)) for each in entries(category)]
-    assert sum(verdict(*pair) == SOLVED for pair in every) == solved
+    assert sum(official_verdict(*pair) == SOLVED for pair in every) == solved
     infos = [play(env, each.task, one_message_a_turn(turns)) for each, turns in every]
     assert sum(info["success"] for info in infos) == solved
     infos = [play(env, each.task, one_message_a_call(turns)) for each, turns in every]
@@ -113,7 +113,7 @@ def test_why_one_call_a_message_loses_two_of_the_long_contexts(env: gym.Env[str,
         '["instance_state_mismatch"]',
     ]
     assert infos[0]["bfcl.label"] == "force_terminated"
-    judged = verdict(long[1], [long[1].turns[0][: limit + 1]])
+    judged = official_verdict(long[1], [long[1].turns[0][: limit + 1]])
     assert judged == Verdict(0, "instance_state_mismatch")
 
 
@@ -159,7 +159,7 @@ def test_the_official_checker_says_the_same(env: gym.Env[str, str], family: str,
             turns = FAMILIES[family](each, [list(calls) for calls in each.turns], rng)
             if repr(turns) != repr(each.turns):
                 compared += 1
-                theirs = verdict(each, as_served(each, turns))
+                theirs = official_verdict(each, as_served(each, turns))
                 assert ours(env, each, turns) == theirs, (each.task.name, turns)
     assert compared >= 10
 
@@ -229,7 +229,7 @@ def test_a_function_cannot_be_called_before_it_is_offered(env: gym.Env[str, str]
         (each, early(each, [list(calls) for calls in each.turns], random.Random(0)))
         for each in entries("miss_func")
     ]
-    assert all(verdict(*rollout) == SOLVED for rollout in rollouts)
+    assert all(official_verdict(*rollout) == SOLVED for rollout in rollouts)
     passed = [each.data["id"] for each, turns in rollouts if ours(env, each, turns) == SOLVED]
     assert passed == ["multi_turn_miss_func_33", "multi_turn_miss_func_133"]
 
@@ -267,7 +267,7 @@ def test_a_text_stays_as_it_was_written(env: gym.Env[str, str]) -> None:
     each = entry("base_0")
     codes = ["touch(file_name='a')", "echo(content='use sort(x)', file_name='a')"]
     spoiled = each._replace(truth=[codes])
-    assert verdict(spoiled, spoiled.turns) == Verdict(0, "instance_state_mismatch")
+    assert official_verdict(spoiled, spoiled.turns) == Verdict(0, "instance_state_mismatch")
     task = each.task.model_copy(
         update={
             "world": each.world.model_copy(update={"turns": ("Note it.",)}),

@@ -30,7 +30,7 @@ from coevo_gym.episodes.trials import (
     solved_shares,
 )
 from tests.faults import BreaksOn
-from tests.formulas.by_name import FORMULAS, equal
+from tests.formulas.by_name import FORMULAS, are_equal
 from tests.toy import BENCHMARK
 
 VAL = [  # without an action twice in a row, at which an episode would be cut
@@ -92,7 +92,7 @@ class Reflector:
     ],
 )
 def test_formulas(formula: str, inputs: Any, expected: Any) -> None:
-    assert equal(FORMULAS[formula](inputs), expected)
+    assert are_equal(FORMULAS[formula](inputs), expected)
 
 
 def test_a_policy_that_needs_to_be_told_solves_all_at_the_second_trial(envs: EnvPool) -> None:

@@ -116,7 +116,7 @@ def read_vectors(path: Path) -> list[Mapping[str, Any]]:
     return entries
 
 
-def check(
+def check_vectors(
     entries: Sequence[Mapping[str, Any]],
     formulas: Mapping[str, Formula],
     only: Sequence[str] = (),
@@ -141,26 +141,26 @@ def check(
                 actual = formulas[name](entry["inputs"])
             except Exception as error:  # list any error of a formula as a difference
                 actual = f"{type(error).__name__}: {error}"
-            if equal(actual, entry["expected"]):
+            if are_equal(actual, entry["expected"]):
                 agree[name] += 1
             else:
                 differ.append(Difference(entry["id"], name, entry["expected"], actual))
     return Checked(agree, differ, unknown, left_out)
 
 
-def equal(actual: Any, expected: Any) -> bool:
+def are_equal(actual: Any, expected: Any) -> bool:
     """Return True if two JSON values are equal within :data:`TOLERANCE`; tuples count as lists."""
     if isinstance(expected, Mapping):
         return (
             isinstance(actual, Mapping)
             and actual.keys() == expected.keys()
-            and all(equal(actual[key], value) for key, value in expected.items())
+            and all(are_equal(actual[key], value) for key, value in expected.items())
         )
     if isinstance(expected, (list, tuple)):
         return (
             isinstance(actual, (list, tuple))
             and len(actual) == len(expected)
-            and all(equal(a, b) for a, b in zip(actual, expected, strict=True))
+            and all(are_equal(a, b) for a, b in zip(actual, expected, strict=True))
         )
     if isinstance(expected, bool) or isinstance(actual, bool):
         return actual is expected
@@ -207,15 +207,15 @@ def _token_gae(v: Inputs) -> Any:
 def _value_loss(v: Inputs) -> Any:
     from coevo_gym.trainers.ppo import value_loss
 
-    values, old, targets = (_doubles(v[name]) for name in ("v", "old", "returns"))
-    return value_loss(values, old, targets, _doubles(v["mask"]).bool(), clip=v["clip"]).item()
+    values, old, targets = (_to_float64(v[name]) for name in ("v", "old", "returns"))
+    return value_loss(values, old, targets, _to_float64(v["mask"]).bool(), clip=v["clip"]).item()
 
 
 def _whitened(v: Inputs) -> Any:
     from coevo_gym.trainers.ppo import whiten
 
-    mask = _doubles(v["mask"]).bool()
-    values = _doubles(v["A"]).masked_fill(~mask, 0.0)
+    mask = _to_float64(v["mask"]).bool()
+    values = _to_float64(v["A"]).masked_fill(~mask, 0.0)
     values[mask] = whiten(values[mask])
     return values.tolist()
 
@@ -237,7 +237,7 @@ def _group_states(v: Inputs) -> Any:
     return groups.numbers
 
 
-def _doubles(values: Any) -> Any:
+def _to_float64(values: Any) -> Any:
     import torch
 
     return torch.tensor(values, dtype=torch.float64)
@@ -414,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     only = [prefix for prefix in options.only.split(",") if prefix]
     try:
-        report = check(read_vectors(options.file), FORMULAS, only)
+        report = check_vectors(read_vectors(options.file), FORMULAS, only)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

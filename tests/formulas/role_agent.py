@@ -38,7 +38,7 @@ def _foresight(v: Inputs) -> list[list[float]]:
 
 
 def _advantages(v: Inputs) -> Any:
-    group = Group("g", _TASK, len(v["trajectories"]), tuple(map(_played, v["trajectories"])))
+    group = Group("g", _TASK, len(v["trajectories"]), tuple(map(_trajectory_of, v["trajectories"])))
     notes = Notes(
         Note(kind=FORESIGHT, task_id=_TASK.id, group_id=group.id, index=index, step=step,
              value=bonus(row, v["gamma"]))
@@ -60,7 +60,7 @@ def _advantages(v: Inputs) -> Any:
     }
 
 
-def _played(one: Mapping[str, Any]) -> Trajectory:
+def _trajectory_of(one: Mapping[str, Any]) -> Trajectory:
     *observations, last = one["observations"]
     return Trajectory(
         task_id=_TASK.id,

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed, nested
+from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed_texts, nest_lists
 
 DEEP = (
     "[" * 100_000,
@@ -27,7 +27,7 @@ DEEP = (
 )
 WRONG: SearchStrategy[Any] = st.one_of(
     JSON,
-    st.builds(nested, st.sampled_from([1, 150, 300])),
+    st.builds(nest_lists, st.sampled_from([1, 150, 300])),
     st.builds(dict),
     st.builds(list),
     st.sampled_from([10**400, "x" * 100_000, True, -1]),
@@ -37,9 +37,11 @@ WRONG: SearchStrategy[Any] = st.one_of(
 def texts(*right: str) -> SearchStrategy[str]:
     """A right text, one with a few changes, or one of another kind."""
     known = st.sampled_from(right)
-    wrong = known.flatmap(changed)
+    wrong = known.flatmap(changed_texts)
     odd = st.sampled_from((*ODD, *DEEP)) | ANY_TEXT
-    return st.one_of(known, wrong, wrong.flatmap(changed), odd, st.tuples(odd, known).map("".join))
+    return st.one_of(
+        known, wrong, wrong.flatmap(changed_texts), odd, st.tuples(odd, known).map("".join)
+    )
 
 
 def files(*right: str) -> SearchStrategy[bytes]:

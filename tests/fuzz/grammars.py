@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from coevo_gym.core.tool_calls import Call, write_hermes
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.official_calls import write_python
-from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed, mostly
+from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed_texts, mostly
 
 CODE = (
     "print(apis.api_docs.show_app_descriptions())",
@@ -80,7 +80,7 @@ def bfcl(draw: st.DrawFn, view: View) -> str:
 def _call(draw: st.DrawFn, function: dict[str, Any]) -> Call:
     name = function["name"]
     if draw(st.integers(0, 9)) == 0:
-        name = draw(changed(name))
+        name = draw(changed_texts(name))
     known = list(function["parameters"]["properties"].items())
     chosen = known if draw(st.booleans()) else draw(_some(known))
     values = {key: draw(JSON | _fitting(schema)) for key, schema in chosen}

@@ -111,7 +111,7 @@ class Reader(NamedTuple):
     errors: tuple[type[Exception], ...] = ()
 
 
-def at(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+def from_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
     """Reads a file."""
 
     def put_and_read(data: bytes, folder: Path) -> object:
@@ -122,22 +122,22 @@ def at(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], obj
     return put_and_read
 
 
-def plain(read: Callable[[Any], object]) -> Callable[[Any, Path], object]:
+def from_value(read: Callable[[Any], object]) -> Callable[[Any, Path], object]:
     """Reads a value."""
     return lambda value, _: read(value)
 
 
-def _shop(path: Path) -> object:
+def _read_shop(path: Path) -> object:
     (path.parent / "items_ins_v2_1000.json").write_text('{"B000000000": {"attributes": ["red"]}}')
     return load_official(path.parent)
 
 
-def _games(path: Path) -> object:
+def _read_games(path: Path) -> object:
     path.write_bytes(lzma.compress(path.read_bytes(), preset=0))
     return list(read_official(path))
 
 
-def _after_the_first(games: bytes) -> bytes:
+def _prepend_share(games: bytes) -> bytes:
     return json.dumps(GAMES_SHARE).encode() + b"\n" + games
 
 
@@ -148,99 +148,110 @@ NAMES = texts("webshop", "coevolve/judge", "mine.j2", "coevo_gym:prompts/webshop
 
 READERS = {
     "action of an answer": Reader(
-        plain(lambda text: (action_of(text, "action"), action_of(text, "text"))),
+        from_value(lambda text: (action_of(text, "action"), action_of(text, "text"))),
         texts("<think>A.</think><action>go</action>", "go"),
     ),
     "value of an answer": Reader(
-        plain(lambda text: read_answer(text, Answer)), texts(ANSWER), (Unreadable,)
+        from_value(lambda text: read_answer(text, Answer)), texts(ANSWER), (Unreadable,)
     ),
     "marks of an answer": Reader(
-        plain(without_marks), texts('<drop>1-3, 9</drop> <note n="1">it</note>')
+        from_value(without_marks), texts('<drop>1-3, 9</drop> <note n="1">it</note>')
     ),
-    "tool calls": Reader(plain(parse_message), texts(TOOL_CALL, "[cd(folder='a'), ls()]")),
-    "shop actions": Reader(plain(parse_action), texts("search[red mug]", "click[buy now]")),
-    "code of an answer": Reader(plain(code_of), texts("So:\n```python\nprint(1)\n```\nDone.")),
+    "tool calls": Reader(from_value(parse_message), texts(TOOL_CALL, "[cd(folder='a'), ls()]")),
+    "shop actions": Reader(from_value(parse_action), texts("search[red mug]", "click[buy now]")),
+    "code of an answer": Reader(from_value(code_of), texts("So:\n```python\nprint(1)\n```\nDone.")),
     "reply of an endpoint": Reader(
-        plain(read_reply), objects(REPLY).map(json.dumps).map(str.encode) | files(json.dumps(REPLY))
+        from_value(read_reply),
+        objects(REPLY).map(json.dumps).map(str.encode) | files(json.dumps(REPLY)),
     ),
     "refusal of an endpoint": Reader(
-        plain(read_refusal),
+        from_value(read_refusal),
         objects(REFUSAL).map(json.dumps).map(str.encode) | files(json.dumps(REFUSAL)),
     ),
     "Retry-After": Reader(
-        plain(retry_after_s), texts("2", "1e400", "Wed, 21 Oct 2015 07:28:00 GMT", "-0001")
+        from_value(retry_after_s), texts("2", "1e400", "Wed, 21 Oct 2015 07:28:00 GMT", "-0001")
     ),
-    "prompt": Reader(plain(parse_prompt), texts(PROMPT), (ConfigError,)),
-    "inquiry": Reader(plain(parse_inquiry), texts(INQUIRY), (ConfigError,)),
-    "prompt's file": Reader(at("mine.j2", load_prompt), files(PROMPT), (ConfigError,)),
-    "inquiry's file": Reader(at("mine.j2", load_inquiry), files(INQUIRY), (ConfigError,)),
-    "prompt's name": Reader(plain(load_prompt), NAMES, (ConfigError,)),
-    "inquiry's name": Reader(plain(read_prompt), NAMES, (ConfigError,)),
+    "prompt": Reader(from_value(parse_prompt), texts(PROMPT), (ConfigError,)),
+    "inquiry": Reader(from_value(parse_inquiry), texts(INQUIRY), (ConfigError,)),
+    "prompt's file": Reader(from_file("mine.j2", load_prompt), files(PROMPT), (ConfigError,)),
+    "inquiry's file": Reader(from_file("mine.j2", load_inquiry), files(INQUIRY), (ConfigError,)),
+    "prompt's name": Reader(from_value(load_prompt), NAMES, (ConfigError,)),
+    "inquiry's name": Reader(from_value(read_prompt), NAMES, (ConfigError,)),
     "task": Reader(
-        plain(Task.from_json), files(json.dumps(TASK)) | objects(TASK).map(json.dumps), (TaskError,)
+        from_value(Task.from_json),
+        files(json.dumps(TASK)) | objects(TASK).map(json.dumps),
+        (TaskError,),
     ),
-    "task file": Reader(at("mine.jsonl", read_tasks), lines(TASK), (TaskError,)),
+    "task file": Reader(from_file("mine.jsonl", read_tasks), lines(TASK), (TaskError,)),
     "imported file": Reader(
-        at("mine.jsonl", lambda path: list(Importer().judge(path))),
+        from_file("mine.jsonl", lambda path: list(Importer().judge(path))),
         lines(TASK, DRAFT),
     ),
     "settings file": Reader(
-        at("mine.toml", lambda path: load_config(path, environ={})), files(*PRESETS), (ConfigError,)
+        from_file("mine.toml", lambda path: load_config(path, environ={})),
+        files(*PRESETS),
+        (ConfigError,),
     ),
     "settings on the command line": Reader(
-        plain(lambda item: load_config(None, sets=[item], environ={})), texts(*SETS), (ConfigError,)
+        from_value(lambda item: load_config(None, sets=[item], environ={})),
+        texts(*SETS),
+        (ConfigError,),
     ),
     "settings from the environment": Reader(
-        plain(lambda text: load_config(None, environ={"COEVO_CFG__LOOP__MAX_ENV_STEPS": text})),
+        from_value(
+            lambda text: load_config(None, environ={"COEVO_CFG__LOOP__MAX_ENV_STEPS": text})
+        ),
         texts("3", "none"),
         (ConfigError,),
     ),
     "table of runs": Reader(
-        at("mine.toml", lambda path: definition.load_experiment(str(path))),
+        from_file("mine.toml", lambda path: definition.load_experiment(str(path))),
         files(*TABLES),
         (ConfigError,),
     ),
     "seeds": Reader(
-        plain(lambda text: parse_seeds(text, (1, 2))),
+        from_value(lambda text: parse_seeds(text, (1, 2))),
         texts("3", "1-4,9", "1,", "5-99999999999999", "99999999999999"),
         (ConfigError,),
     ),
     "env arguments": Reader(
-        plain(lambda item: parse_env_arguments(BFCLEnv, [item])),
+        from_value(lambda item: parse_env_arguments(BFCLEnv, [item])),
         texts(*ENV_ARGUMENTS),
         (ConfigError,),
     ),
-    "trajectory": Reader(plain(trajectory_from_json), objects(TRAJECTORY), (ValueError,)),
+    "trajectory": Reader(from_value(trajectory_from_json), objects(TRAJECTORY), (ValueError,)),
     "evaluation trajectory": Reader(
-        plain(eval_trajectory_from_json), objects(TRAJECTORY), (ValueError,)
+        from_value(eval_trajectory_from_json), objects(TRAJECTORY), (ValueError,)
     ),
     "stored answer": Reader(
-        plain(completion_from_json), objects(COMPLETION), (ValueError, KeyError)
+        from_value(completion_from_json), objects(COMPLETION), (ValueError, KeyError)
     ),
-    "JSON file of a run": Reader(at("a.json", read_json), files('{"a": [1]}'), (StoreError,)),
-    "lines of a run": Reader(at("a.jsonl", read_lines), files('{"a": [1]}\n{"b": 2}')),
+    "JSON file of a run": Reader(
+        from_file("a.json", read_json), files('{"a": [1]}'), (StoreError,)
+    ),
+    "lines of a run": Reader(from_file("a.jsonl", read_lines), files('{"a": [1]}\n{"b": 2}')),
     "manifest": Reader(
-        at("manifest.json", lambda path: read_manifest(RunFolder(path.parent))),
+        from_file("manifest.json", lambda path: read_manifest(RunFolder(path.parent))),
         objects({"schema": 1, "config": {"name": "a"}}).map(json.dumps).map(str.encode),
         (StoreError,),
     ),
     "results of an evaluation": Reader(
-        at("results.jsonl", lambda path: EvalFolder(path.parent).lines()),
+        from_file("results.jsonl", lambda path: EvalFolder(path.parent).lines()),
         lines(LINE),
         (StoreError,),
     ),
     "shape of a model": Reader(
-        at("config.json", lambda path: shape_of(str(path.parent))),
+        from_file("config.json", lambda path: shape_of(str(path.parent))),
         objects(SHAPE).map(json.dumps).map(str.encode) | files(json.dumps(SHAPE)),
         (ModelError,),
     ),
     "ALFWorld's games": Reader(
-        at("games.jsonl.xz", _games),
-        lines(GAME).map(_after_the_first) | lines(GAMES_SHARE, GAME),
+        from_file("games.jsonl.xz", _read_games),
+        lines(GAME).map(_prepend_share) | lines(GAMES_SHARE, GAME),
         (DataError,),
     ),
     "WebShop's products": Reader(
-        at("items_shuffle_1000.json", _shop),
+        from_file("items_shuffle_1000.json", _read_shop),
         objects([PRODUCT]).map(json.dumps).map(str.encode) | files(json.dumps([PRODUCT])),
         (DataError,),
     ),

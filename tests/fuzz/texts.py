@@ -50,7 +50,7 @@ JSON: SearchStrategy[Any] = st.recursive(
 """What JSON can hold, and the numbers that Python reads from it beyond."""
 
 
-def nested(depth: int) -> Any:
+def nest_lists(depth: int) -> Any:
     """Lists in lists."""
     value: Any = 1
     for _ in range(depth):
@@ -59,7 +59,7 @@ def nested(depth: int) -> Any:
 
 
 @st.composite
-def changed(draw: st.DrawFn, text: str) -> str:
+def changed_texts(draw: st.DrawFn, text: str) -> str:
     """A text of which something is lost, doubled, put in, swapped or written otherwise."""
     end = len(text)
     i, j = sorted((draw(st.integers(0, end)), draw(st.integers(0, end))))
@@ -84,5 +84,7 @@ def changed(draw: st.DrawFn, text: str) -> str:
 
 def mostly(right: SearchStrategy[str]) -> SearchStrategy[str]:
     """What is right, changed, changed twice, or nothing of the kind."""
-    wrong = right.flatmap(changed)
-    return st.one_of(right, wrong, wrong, wrong.flatmap(changed), ANY_TEXT, st.sampled_from(ODD))
+    wrong = right.flatmap(changed_texts)
+    return st.one_of(
+        right, wrong, wrong, wrong.flatmap(changed_texts), ANY_TEXT, st.sampled_from(ODD)
+    )

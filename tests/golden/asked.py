@@ -182,21 +182,21 @@ class Asks:
         return Answer(ANSWERS[known])
 
 
-def played(benchmark: str, task: Task, actions: Sequence[str]) -> Trajectory:
+def play(benchmark: str, task: Task, actions: Sequence[str]) -> Trajectory:
     """An agent's rollout."""
-    with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
+    with closing(EnvPool(_env_maker(benchmark, len(actions)), max_envs=1)) as envs:
         outcome = run_one(TrainingEpisode(task, seed=0), ScriptedAgent(actions), envs)
     assert isinstance(outcome, Finished)
     assert isinstance(outcome.record, Trajectory)
     return outcome.record
 
 
-def _envs(benchmark: str, max_steps: int) -> Any:
+def _env_maker(benchmark: str, max_steps: int) -> Any:
     env_id = get_benchmark(benchmark).env_id
     return partial(gym.make, env_id, disable_env_checker=True, max_steps=max_steps)
 
 
-def explored(
+def explore(
     benchmark: str,
     context: Context,
     walks: Sequence[Sequence[str]],
@@ -222,7 +222,7 @@ def explored(
     return agent, advisor, explorer
 
 
-def weak(scene: Scene, kind: str) -> Context:
+def failure_context(scene: Scene, kind: str) -> Context:
     """A context of a rollout that failed, with one that succeeded at a boundary."""
     task = coevo_gym.tasks(scene.benchmark, "train", scene.subset)[scene.places[0].task]
     summary = {
@@ -233,28 +233,28 @@ def weak(scene: Scene, kind: str) -> Context:
     return context_of(
         kind,
         task,
-        played(scene.benchmark, task, scene.failing),
+        play(scene.benchmark, task, scene.failing),
         summary[kind],
         contrast=scene.passing if kind == "boundary" else (),
         usual=USUAL if kind == "rare" else (),
     ).model_copy(update={"known": KNOWN})
 
 
-def begun_at(scene: Scene, place: Place) -> Context:
+def explorer_context(scene: Scene, place: Place) -> Context:
     """The context of an explorer."""
     if place.guided:
-        return weak(scene, "boundary")
+        return failure_context(scene, "boundary")
     task = coevo_gym.tasks(scene.benchmark, "train", scene.subset)[place.task]
     names = operations_of(get_benchmark(scene.benchmark), task)
     near = tuple(f"function:{name}" for name in names[1:3]) or tags_of(task)[:2]
     return Context(kind="unguided", task=task, near=near, known=KNOWN)
 
 
-def rendered(scene: Scene) -> dict[str, str]:
+def render_prompts(scene: Scene) -> dict[str, str]:
     """All prompts of a scene, by name."""
     benchmark, prompts = scene.benchmark, dict[str, tuple[Message, ...]]()
     for number, place in enumerate(scene.places, start=1):
-        agent, advisor, _ = explored(benchmark, begun_at(scene, place), place.walks)
+        agent, advisor, _ = explore(benchmark, explorer_context(scene, place), place.walks)
         (prompts[f"abstract_{number}"],) = advisor.shown["abstract"]
         if number == 1:
             (prompts["summary_boundary"],) = advisor.shown["summary"]
@@ -263,26 +263,30 @@ def rendered(scene: Scene) -> dict[str, str]:
         if number == 2:
             prompts["walk_unguided"] = agent.shown[0][-1]
     for kind in ("forgetting", "rare"):
-        agent, advisor, _ = explored(benchmark, weak(scene, kind), [scene.failing[:1]])
+        agent, advisor, _ = explore(benchmark, failure_context(scene, kind), [scene.failing[:1]])
         (prompts[f"summary_{kind}"],) = advisor.shown["summary"]
         prompts[f"walk_{kind}"] = agent.shown[0][0]
-    context = weak(scene, "forgetting")
+    context = failure_context(scene, "forgetting")
     aimed = Context(kind="target", task=context.task, target=scene.target, known=KNOWN)
-    prompts["walk_target"] = explored(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
-    prompts |= _of_gates(benchmark, context.task, scene.failing)
-    prompts |= _of_the_policy(benchmark, context.task, scene.failing)
-    prompts |= {f"agentevolver_{name}": prompt for name, prompt in _of_agentevolver(scene).items()}
-    prompts |= {f"role_agent_{name}": prompt for name, prompt in _of_role_agent(scene).items()}
-    prompts |= {f"reflexion_{name}": prompt for name, prompt in _of_reflexion(scene).items()}
+    prompts["walk_target"] = explore(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
+    prompts |= _gate_prompts(benchmark, context.task, scene.failing)
+    prompts |= _policy_prompts(benchmark, context.task, scene.failing)
+    prompts |= {
+        f"agentevolver_{name}": prompt for name, prompt in _agentevolver_prompts(scene).items()
+    }
+    prompts |= {f"role_agent_{name}": prompt for name, prompt in _role_agent_prompts(scene).items()}
+    prompts |= {f"reflexion_{name}": prompt for name, prompt in _reflexion_prompts(scene).items()}
     return {name: as_text(messages, whole=name == "policy") for name, messages in prompts.items()}
 
 
-def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, tuple[Message, ...]]:
+def _gate_prompts(
+    benchmark: str, task: Task, failing: Sequence[str]
+) -> dict[str, tuple[Message, ...]]:
     """Return the judge's prompts, also about a solver's attempt, and the tip for the solver."""
     advisor, known = Asks(), get_benchmark(benchmark)
     candidate = Candidate(task, task=task)
     JudgeGate(known, advisor).check(candidate)
-    tried = played(benchmark, task, failing)
+    tried = play(benchmark, task, failing)
     done: Sequence[Exchange] = exchanges_of(tried)
     opening, reference = opening_of(tried), task.solution
     ask_judge(advisor, candidate, known, done, opening=opening, reference=reference)
@@ -291,15 +295,15 @@ def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, t
     return {"judge": judge, "judge_of_a_solver": of_a_solver, "tip": tip}
 
 
-def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
+def _agentevolver_prompts(scene: Scene) -> dict[str, tuple[Message, ...]]:
     """Return the prompts for finding tasks, judging, labelling and teaching, and the policy's."""
     benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
     guided, unguided = scene.places[:2]
     inputs = describe_benchmark(require_profiled(known).profile, PreferenceSettings())
     prompts: dict[str, tuple[Message, ...]] = {}
     for place in (guided, unguided):
-        start = begun_at(scene, place)
-        agent, asked, _ = explored(
+        start = explorer_context(scene, place)
+        agent, asked, _ = explore(
             benchmark, start, place.walks, prompts="agentevolver", inputs=inputs
         )
         if place.guided:
@@ -309,7 +313,7 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
             (prompts["abstract"],) = asked.shown["abstract"]
             prompts["walk_breadth"], prompts["walk_depth"] = agent.shown[0][1], agent.shown[0][-1]
     task = coevo_gym.tasks(benchmark, "train", scene.subset)[guided.task]
-    failed, solved = played(benchmark, task, scene.failing), played(benchmark, task, scene.passing)
+    failed, solved = play(benchmark, task, scene.failing), play(benchmark, task, scene.passing)
     pair = Group("g", task, 2, (failed, solved))
     advisor = Asks()
     analyst = Analyst(advisor, no_scope)
@@ -329,16 +333,16 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
     for name, asks in (("told", None), ("told_refined", lambda: analyst)):
         coach = ExperienceCoach(pool, group_size=1, share=1.0, analyst=asks)
         ((cue,),) = (one.cues for one in coach.guide([Ticket("t", task, "g", 0)]))
-        prompts[name] = _first_shown(benchmark, task, scene.failing, cue)
+        prompts[name] = _first_prompt(benchmark, task, scene.failing, cue)
     (prompts["refine"],) = advisor.shown["refine"]
     return prompts
 
 
-def _of_role_agent(scene: Scene) -> dict[str, tuple[Message, ...]]:
+def _role_agent_prompts(scene: Scene) -> dict[str, tuple[Message, ...]]:
     """Return the prompts about failures and for predictions."""
     benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
     task, *others = coevo_gym.tasks(benchmark, "train", scene.subset)[scene.places[0].task :][:3]
-    failed = played(benchmark, task, scene.failing)
+    failed = play(benchmark, task, scene.failing)
     memory = FailureMemory()
     memory.note(
         Notes(
@@ -375,36 +379,36 @@ def _of_role_agent(scene: Scene) -> dict[str, tuple[Message, ...]]:
     }
     if load_prompt(benchmark).header.answer == "action":
         ((cue,),) = (one.cues for one in InlineCoach(ahead).guide([Ticket("t", task, "g", 0)]))
-        prompts["inline"] = _first_shown(benchmark, task, scene.failing, cue)
+        prompts["inline"] = _first_prompt(benchmark, task, scene.failing, cue)
     return prompts
 
 
-def _of_reflexion(scene: Scene) -> dict[str, tuple[Message, ...]]:
+def _reflexion_prompts(scene: Scene) -> dict[str, tuple[Message, ...]]:
     """Return the question about a failed trial, and the policy's prompt in the next one."""
     benchmark = scene.benchmark
     task = coevo_gym.tasks(benchmark, "train", scene.subset)[scene.places[0].task]
     reflections = ("I went on without a look (step 2). I will look first.",)
-    failed = cast(EvalTrajectory, played(benchmark, task, scene.failing))
+    failed = cast(EvalTrajectory, play(benchmark, task, scene.failing))
     failure = FailedTrial(task, failed, reflections)
     advisor = Asks()
     advisor.ask([inquiry_about(failure, Sampling())])
     ((reflect,),) = advisor.shown.values()
     (cue,) = reflection_cues(reflections)
-    return {"reflect": reflect, "told": _first_shown(benchmark, task, scene.failing, cue)}
+    return {"reflect": reflect, "told": _first_prompt(benchmark, task, scene.failing, cue)}
 
 
-def _first_shown(
+def _first_prompt(
     benchmark: str, task: Task, actions: Sequence[str], cue: Cue
 ) -> tuple[Message, ...]:
     """Return the policy's prompt for its first action, with a cue."""
     chat = ChatAgent(cast(Any, None), load_prompt(benchmark), ChatConfig(thinking=True))
-    prompts = _show_messages(
+    prompts = _collect_prompts(
         benchmark, TrainingEpisode(task, seed=0, cues=(cue,)), actions, chat.messages
     )
     return prompts[0]
 
 
-def _show_messages(
+def _collect_prompts(
     benchmark: str,
     episode: TrainingEpisode,
     actions: Sequence[str],
@@ -418,12 +422,12 @@ def _show_messages(
             prompts.append(messages(views[0]))
             return super().act(views)
 
-    with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
+    with closing(EnvPool(_env_maker(benchmark, len(actions)), max_envs=1)) as envs:
         run_one(episode, Keeps(actions), envs)
     return prompts
 
 
-def _of_the_policy(
+def _policy_prompts(
     benchmark: str, task: Task, actions: Sequence[str]
 ) -> dict[str, tuple[Message, ...]]:
     """Return the policy's prompt, also with SEAL's interface, and the requests for its memory."""
@@ -435,7 +439,7 @@ def _of_the_policy(
     plain = TrainingEpisode(task, seed=0)
     by_seal = TrainingEpisode(task, seed=0, cues=interface.cues, interface=interface)
     prompts = {
-        name: _show_messages(benchmark, episode, actions, chat.messages)[:3][-1]
+        name: _collect_prompts(benchmark, episode, actions, chat.messages)[:3][-1]
         for name, episode in (("policy", plain), ("policy_seal", by_seal))
     }
 
@@ -444,7 +448,7 @@ def _of_the_policy(
         asked = (notes_request(conversation, 1), room_request(conversation, 100))
         return tuple(Message("user", text) for text in asked)
 
-    notes, room = _show_messages(benchmark, plain, actions, remembers)[2]
+    notes, room = _collect_prompts(benchmark, plain, actions, remembers)[2]
     return prompts | {"notes": (notes,), "room": (room,)}
 
 
@@ -452,19 +456,19 @@ def as_text(messages: Sequence[Message], *, whole: bool = False) -> str:
     """A chat as text; long lists of functions are cut unless all of it is wanted."""
     parts = [f"=== {message.role} ===\n{message.content}" for message in messages]
     text = "\n\n".join(parts) + "\n"
-    return text if whole else _FUNCTION_LINES.sub(_cut, text)
+    return text if whole else _FUNCTION_LINES.sub(_cut_functions, text)
 
 
 _FUNCTION_LINES = re.compile(r'(?:^\{"name": .*"parameters": .*\n)+', re.MULTILINE)
 
 
-def _cut(match: re.Match[str]) -> str:
+def _cut_functions(match: re.Match[str]) -> str:
     lines = match[0].splitlines(keepends=True)
     left = len(lines) - FUNCTIONS
     return match[0] if left < 1 else f"{''.join(lines[:FUNCTIONS])}… ({left} more functions)\n"
 
 
-def answers(benchmark: str) -> Mapping[str, Any]:
+def read_answers(benchmark: str) -> Mapping[str, Any]:
     """Return a model's answers to the prompts of a benchmark; see ``test_asked.py``."""
     entries: Mapping[str, Any] = json.loads(
         (FOLDER / benchmark / "answers.json").read_text(encoding="utf-8")
@@ -472,7 +476,7 @@ def answers(benchmark: str) -> Mapping[str, Any]:
     return entries
 
 
-def with_examples(page: str) -> str:
+def insert_examples(page: str) -> str:
     """A page of the docs with the stored prompts between its marks."""
 
     def example(mark: re.Match[str]) -> str:
@@ -490,9 +494,9 @@ def make(scenes: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.txt"):
             path.unlink()
-        for name, text in rendered(SCENES[scene]).items():
+        for name, text in render_prompts(SCENES[scene]).items():
             (folder / f"{name}.txt").write_text(text, encoding="utf-8")
-    PAGE.write_text(with_examples(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(insert_examples(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ Row = list[object]
 """Name of the task, seed of its env, score, success, env steps."""
 
 
-def in_a_run(benchmark: str, seed: int, n_tasks: int = 50) -> list[Row]:
+def evaluate_in_run(benchmark: str, seed: int, n_tasks: int = 50) -> list[Row]:
     """Evaluate as training does."""
     sets = _sets(seed, n_tasks)
     config = load_config({"benchmark": benchmark}, sets=sets, environ={}).config
@@ -43,13 +43,13 @@ def in_a_run(benchmark: str, seed: int, n_tasks: int = 50) -> list[Row]:
     return list(map(_row, evaluation.lines))
 
 
-def by_itself(benchmark: str, seed: int) -> list[Row]:
+def evaluate_alone(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as ``coevo eval`` does."""
     job = make_model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=_sets(seed, 50))
     return list(map(_row, evaluate_job(job).lines))
 
 
-def stored(benchmark: str) -> dict[str, list[Row]]:
+def read_stored(benchmark: str) -> dict[str, list[Row]]:
     """What is stored of a benchmark, by seed, and of its short evaluation as ``"few"``."""
     rows: dict[str, list[Row]] = json.loads(_file_of(benchmark).read_text(encoding="utf-8"))
     return rows
@@ -63,11 +63,11 @@ def make(benchmarks: Sequence[str]) -> None:
     """
     FOLDER.mkdir(exist_ok=True)
     for benchmark in benchmarks:
-        of_seed = {seed: in_a_run(benchmark, seed) for seed in SEEDS}
+        of_seed = {seed: evaluate_in_run(benchmark, seed) for seed in SEEDS}
         for seed, rows in of_seed.items():
-            if rows != by_itself(benchmark, seed):
+            if rows != evaluate_alone(benchmark, seed):
                 raise SystemExit(f"{benchmark}, seed {seed}: the two ways of evaluating differ")
-        evaluations = of_seed | {"few": in_a_run(benchmark, SEEDS[0], FEW)}
+        evaluations = of_seed | {"few": evaluate_in_run(benchmark, SEEDS[0], FEW)}
         lines = ",\n".join(
             f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
             for name, rows in evaluations.items()

@@ -32,7 +32,7 @@ def file_of(kind: str, preset: str) -> Path:
     return FOLDER / kind / f"{preset}.txt"
 
 
-def printed(kind: str, preset: str) -> str:
+def command_output(kind: str, preset: str) -> str:
     """What a command prints of a preset, with nothing installed and no settings of a user."""
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as home:
         for name in list(os.environ):
@@ -53,7 +53,7 @@ def make(presets: Sequence[str]) -> None:
             if path.stem not in preset_names():
                 path.unlink()
         for preset in presets:
-            file_of(kind, preset).write_text(printed(kind, preset), encoding="utf-8")
+            file_of(kind, preset).write_text(command_output(kind, preset), encoding="utf-8")
 
 
 if __name__ == "__main__":

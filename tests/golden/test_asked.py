@@ -17,10 +17,10 @@ from tests.golden.asked import (
     BUILT_IN,
     FOLDER,
     PAGE,
-    answers,
-    begun_at,
-    rendered,
-    with_examples,
+    explorer_context,
+    insert_examples,
+    read_answers,
+    render_prompts,
 )
 from tests.golden.scenes import SCENES
 
@@ -53,7 +53,7 @@ def _check_stored(scene: str) -> None:
     """Compare the prompts of a scene with its files."""
     again = f"Run `python -m tests.golden.asked {scene}`, and read the difference."
     stored = {path.stem: path.read_text("utf-8") for path in (FOLDER / scene).glob("*.txt")}
-    prompts = rendered(SCENES[scene])
+    prompts = render_prompts(SCENES[scene])
     assert prompts.keys() == stored.keys(), again
     for name, text in prompts.items():
         assert text == stored[name], f"{scene}/{name}. {again}"
@@ -61,14 +61,14 @@ def _check_stored(scene: str) -> None:
 
 def test_the_docs_show_them_as_they_are_stored() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_examples(page) == page, "Run `python -m tests.golden.asked`."
+    assert insert_examples(page) == page, "Run `python -m tests.golden.asked`."
     assert all(f"<!-- prompt {benchmark}/" in page for benchmark in BUILT_IN)
 
 
 def context_of(benchmark: str, prompt: str) -> Context:
     """The context that a stored prompt for proposals is about."""
     scene = SCENES[benchmark]
-    return begun_at(scene, scene.places[int(prompt.removeprefix("abstract_")) - 1])
+    return explorer_context(scene, scene.places[int(prompt.removeprefix("abstract_")) - 1])
 
 
 @pytest.mark.parametrize("benchmark", NAMES)
@@ -78,7 +78,7 @@ def test_drafts_written_from_the_prompts_are_built(
     engine(benchmark)
     known = get_benchmark(benchmark)
     n, failed = 0, list[str]()
-    for prompt, answer in answers(benchmark)["answers"].items():
+    for prompt, answer in read_answers(benchmark)["answers"].items():
         context = context_of(benchmark, prompt)
         for idea in Ideas.model_validate(answer).tasks:
             n += 1
@@ -91,7 +91,7 @@ def test_drafts_written_from_the_prompts_are_built(
 
 
 def test_there_are_strong_answers_to_prompts_of_every_benchmark() -> None:
-    strong = {benchmark: answers(benchmark)["strong"] for benchmark in BUILT_IN}
+    strong = {benchmark: read_answers(benchmark)["strong"] for benchmark in BUILT_IN}
     assert sum(map(len, strong.values())) == 22
     assert min(map(len, strong.values())) >= 4
 
@@ -103,7 +103,7 @@ def test_a_strong_answer_to_a_prompt_passes_all_gates(
     """Each was written from the stored prompt alone, as a language model would."""
     engine(benchmark)
     gates = default_gates(get_benchmark(benchmark), settings=GatesConfig(lexical=0.8))
-    for each in answers(benchmark)["strong"]:
+    for each in read_answers(benchmark)["strong"]:
         proposal = Idea.model_validate(each["task"]).proposal()
         verdict = run_gates(gates, proposal, context=context_of(benchmark, each["prompt"])).verdict
         assert verdict.accepted, (proposal.turns, verdict.gate, verdict.reason)
@@ -115,7 +115,7 @@ def test_a_draft_that_breaks_a_rule_of_the_prompt_is_rejected(
 ) -> None:
     engine(benchmark)
     gates = default_gates(get_benchmark(benchmark))
-    broken = answers(benchmark)["broken"]
+    broken = read_answers(benchmark)["broken"]
     assert len({each["rule"] for each in broken}) == len(broken) == N_BROKEN
     for each in broken:
         proposal = Idea.model_validate(each["task"]).proposal()

@@ -6,17 +6,26 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.golden.evaluations import FEW, SEEDS, SPLITS, Row, by_itself, in_a_run, stored
+from tests.golden.evaluations import (
+    FEW,
+    SEEDS,
+    SPLITS,
+    Row,
+    evaluate_alone,
+    evaluate_in_run,
+    read_stored,
+)
+from tests.quick import slow_for
 
-FAST = ("webshop", "bfcl")
-"""Benchmarks whose engines evaluate fifty tasks in seconds."""
+OTHERS = ("alfworld", "bfcl", "appworld")
+"""Benchmarks that need more than seconds for the long evaluations."""
 
 
-@pytest.mark.parametrize("evaluate", [in_a_run, by_itself])
+@pytest.mark.parametrize("evaluate", [evaluate_in_run, evaluate_alone])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     "benchmark",
-    [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in SPLITS],
+    slow_for(SPLITS, *OTHERS),
 )
 def test_each_task_ends_as_stored(
     benchmark: str,
@@ -25,12 +34,12 @@ def test_each_task_ends_as_stored(
     engine: Callable[[str], None],
 ) -> None:
     engine(benchmark)
-    assert evaluate(benchmark, seed) == stored(benchmark)[str(seed)]
+    assert evaluate(benchmark, seed) == read_stored(benchmark)[str(seed)]
 
 
-@pytest.mark.parametrize("benchmark", [name for name in SPLITS if name not in FAST])
+@pytest.mark.parametrize("benchmark", OTHERS)
 def test_each_task_of_a_short_evaluation_ends_as_stored(
     benchmark: str, engine: Callable[[str], None]
 ) -> None:
     engine(benchmark)
-    assert in_a_run(benchmark, SEEDS[0], FEW) == stored(benchmark)["few"]
+    assert evaluate_in_run(benchmark, SEEDS[0], FEW) == read_stored(benchmark)["few"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coevo_gym.runs.config import preset_names
-from tests.golden.make import COMMANDS, FOLDER, file_of, printed
+from tests.golden.make import COMMANDS, FOLDER, command_output, file_of
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -18,7 +18,7 @@ def test_commands_print_what_is_stored(
     path = file_of(kind, preset)
     again = f"Run `python -m tests.golden.make {preset}`, and read the difference."
     assert path.is_file(), f"{path} is missing. {again}"
-    assert printed(kind, preset) == path.read_text(encoding="utf-8"), again
+    assert command_output(kind, preset) == path.read_text(encoding="utf-8"), again
 
 
 @pytest.mark.parametrize("kind", COMMANDS)

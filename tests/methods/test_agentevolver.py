@@ -35,7 +35,7 @@ from coevo_gym.view.export.write import export_pages
 from coevo_gym.view.library import Library
 from tests.runs.conftest import TOY
 from tests.toy import BENCHMARK
-from tests.view.exports import data_in, whole
+from tests.view.exports import read_data, restore_texts
 
 pytest.importorskip("torch")
 
@@ -247,9 +247,10 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
         make_cue_function(folder, "static")
     page = tmp_path / "pages.html"
     export_pages(Library([str(folder.path)]), page)
-    exported, held_out = data_in(page), {task.id for task in BENCHMARK.tasks(Split.VAL)}
+    exported, held_out = read_data(page), {task.id for task in BENCHMARK.tasks(Split.VAL)}
     pages = [
-        json.dumps(whole(entries, exported["texts"])) for entries in exported["answers"].values()
+        json.dumps(restore_texts(entries, exported["texts"]))
+        for entries in exported["answers"].values()
     ]
     about_held_out = [text for text in pages if any(id in text for id in held_out)]
     assert about_held_out

@@ -20,7 +20,7 @@ from coevo_gym.methods.agentevolver.judge import score_to_reward
 from coevo_gym.methods.agentevolver.questioning import mixture
 from coevo_gym.methods.agentevolver.replays import label_by_elimination
 from tests.formulas.agentevolver import AGENTEVOLVER, visible_observations
-from tests.formulas.by_name import FORMULAS, equal
+from tests.formulas.by_name import FORMULAS, are_equal
 
 JUDGED = {"alpha": 0.1, "length_norm": False, "attribution": True, "outcome": True}
 HALF = 0.99999998  # 0.5 / (0.5 + 1e-8)
@@ -137,7 +137,7 @@ def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
     if name == "adca.allocation":  # eps in the root moves what is computed by hand a little
         assert actual == [pytest.approx(row, abs=1e-6) for row in expected]
     else:
-        assert equal(actual, expected), actual
+        assert are_equal(actual, expected), actual
 
 
 def test_every_formula_has_its_name_and_numbers() -> None:

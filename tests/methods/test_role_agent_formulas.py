@@ -12,7 +12,7 @@ from coevo_gym.envs.modes import COMMON, Stretch, common_modes
 from coevo_gym.methods.role_agent.failures import counts_after, task_weights
 from coevo_gym.methods.role_agent.foresight import bonus, horizon, likenesses
 from coevo_gym.methods.role_agent.predictors import commonest
-from tests.formulas.by_name import FORMULAS, equal
+from tests.formulas.by_name import FORMULAS, are_equal
 from tests.formulas.role_agent import ROLE
 
 CHAIN = {"gamma": 0.5, "alpha": 2.0, "H": 2, "threshold": 1.0, "similarity": "lcs"}
@@ -74,7 +74,7 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
 def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
     actual = FORMULAS[name](inputs)
-    assert equal(actual, expected), actual
+    assert are_equal(actual, expected), actual
 
 
 def test_every_formula_has_its_name_and_numbers() -> None:

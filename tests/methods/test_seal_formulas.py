@@ -29,7 +29,7 @@ from coevo_gym.methods.seal.weights import (
     weight_advantages,
     weights_of,
 )
-from tests.formulas.by_name import FORMULAS, equal
+from tests.formulas.by_name import FORMULAS, are_equal
 from tests.formulas.seal import SEAL
 
 FACTS = dict(
@@ -218,7 +218,7 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
 def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
     actual = FORMULAS[name](inputs)
-    assert equal(actual, expected), actual
+    assert are_equal(actual, expected), actual
 
 
 def test_each_formula_that_is_named_is_there_and_has_a_number_here() -> None:

@@ -30,7 +30,7 @@ def toy_manager(folder: Path, split: str = "train", **more: Any) -> EpisodeManag
     )
 
 
-def played(manager: EpisodeManager, task: Task) -> dict[str, Any]:
+def play_solution(manager: EpisodeManager, task: Task) -> dict[str, Any]:
     """The state after a task was begun and solved."""
     state = manager.begin(task.id)
     for step, action in enumerate(task.solution):

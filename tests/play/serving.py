@@ -10,17 +10,17 @@ import uvicorn
 
 from coevo_gym.view.play.episodes import EpisodeManager
 from coevo_gym.view.play.server import PlayRoutes, make_app
-from coevo_gym.view.shell import listen_here
+from coevo_gym.view.shell import listen_on_loopback
 
 
 @contextmanager
-def serving(manager: EpisodeManager) -> Iterator[str]:
+def serve_pages(manager: EpisodeManager) -> Iterator[str]:
     """Serves a manager; gives the address of its first page. The manager is closed at the end."""
     config = uvicorn.Config(
         make_app(PlayRoutes(manager)), log_level="warning", lifespan="on", ws="none"
     )
     server = uvicorn.Server(config)
-    with listen_here(0) as listening:
+    with listen_on_loopback(0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

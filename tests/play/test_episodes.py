@@ -21,7 +21,7 @@ from coevo_gym.view.play import episodes as room
 from coevo_gym.view.play.episodes import EpisodeManager, NotPossible
 from coevo_gym.view.play.source import benchmark_source
 from tests.faults import break_engines
-from tests.play.managers import HELD_OUT, OTHER, TASK, Clock, played, toy_manager
+from tests.play.managers import HELD_OUT, OTHER, TASK, Clock, play_solution, toy_manager
 from tests.toy import BENCHMARK, COLOURS, ToyEnv
 
 
@@ -44,7 +44,7 @@ def test_an_episode_from_its_first_page_to_its_grade(manager: EpisodeManager) ->
         assert [past["action"] for past in state["past"]] == [action]
     assert state["grade"]["success"]
     assert state["grade"]["score"] == state["grade"]["reward"] == 1.0
-    whole = manager.look(state["id"])
+    whole = manager.read_state(state["id"])
     assert [past["action"] for past in whole["past"]] == list(TASK.solution)
     with pytest.raises(NotPossible, match="The episode is over"):
         manager.act(state["id"], "done", len(TASK.solution))
@@ -58,12 +58,12 @@ def test_a_page_is_told_nothing_that_an_agent_may_not_know(
     poison = Poison(env)
     monkeypatch.setattr(manager._env_pools, "take", lambda split: env)
     poisoned = poison.poison_task(TASK)
-    monkeypatch.setattr(EpisodeManager, "_pick", lambda self, wanted: (poisoned, 0))
+    monkeypatch.setattr(EpisodeManager, "_pick_task", lambda self, wanted: (poisoned, 0))
     states = [manager.begin()]
     states.append(manager.act(states[0]["id"], TASK.solution[0], 0))
     assert poison.n_watched == 2
     other = TASK.model_copy(update={"verifier": OTHER.verifier, "solution": ("done",)})
-    monkeypatch.setattr(EpisodeManager, "_pick", lambda self, wanted: (other, 0))
+    monkeypatch.setattr(EpisodeManager, "_pick_task", lambda self, wanted: (other, 0))
     swapped = [manager.begin()]
     swapped.append(manager.act(swapped[0]["id"], TASK.solution[0], 0))
     for state in (*states, *swapped):
@@ -108,7 +108,7 @@ def test_episodes_do_not_mix(manager: EpisodeManager) -> None:
     """Eight of them, each played by a thread of its own."""
     tasks = BENCHMARK.tasks(Split.TRAIN)[: room.MAX_LIVE]
     with ThreadPoolExecutor(len(tasks)) as threads:
-        states = list(threads.map(lambda task: played(manager, task), tasks))
+        states = list(threads.map(lambda task: play_solution(manager, task), tasks))
     for task, state in zip(tasks, states, strict=True):
         assert state["grade"]["success"]
         assert state["task"]["id"] == task.id
@@ -129,7 +129,7 @@ def test_one_episode_takes_one_action_at_a_time(manager: EpisodeManager) -> None
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(act, range(4))) == 1
-    assert manager.look(id)["step"] == 1
+    assert manager.read_state(id)["step"] == 1
 
 
 def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
     clock.now = room.IDLE_S + 1
     manager.act(ids[0], "press red", 0)
     manager.begin(TASK.id)
-    assert manager.look(ids[0])["step"] == 1
+    assert manager.read_state(ids[0])["step"] == 1
     with pytest.raises(NotPossible, match="no longer exists"):
-        manager.look(ids[1])
+        manager.read_state(ids[1])
     manager.give_up(ids[0], 1)
     manager.begin(TASK.id)
     manager.close()
@@ -154,11 +154,11 @@ def test_only_so_many_are_remembered(
     manager: EpisodeManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "MAX_KEPT", 3)
-    first, *others = [played(manager, TASK)["id"] for _ in range(4)]
+    first, *others = [play_solution(manager, TASK)["id"] for _ in range(4)]
     for id in others:
-        assert manager.look(id)["grade"]["success"]
+        assert manager.read_state(id)["grade"]["success"]
     with pytest.raises(NotPossible, match="no longer exists"):
-        manager.look(first)
+        manager.read_state(first)
 
 
 def test_an_engine_that_does_not_start_is_told_and_started_again(manager: EpisodeManager) -> None:
@@ -181,22 +181,22 @@ def test_a_fault_of_the_engine_is_nobodys_failure(manager: EpisodeManager, hook:
         assert state["fault"] == "the engine is gone"
         assert state["grade"] is None
         assert state["step"] == len(before)  # what could be seen last
-        assert manager.look(id)["fault"]
+        assert manager.read_state(id)["fault"]
         with pytest.raises(NotPossible, match="The engine has failed"):
             manager.act(id, last, len(before))
         if hook == "_act":
-            assert manager.go_on(id)["fault"]  # it is still broken
-    state = manager.go_on(state["id"])
+            assert manager.resume(id)["fault"]  # it is still broken
+    state = manager.resume(state["id"])
     assert not state["fault"]
     assert [past["action"] for past in state["past"]] == before
     assert manager.act(id, last, len(before))["grade"]["success"]
 
 
 def test_a_solved_training_task_can_be_kept(manager: EpisodeManager) -> None:
-    state = played(manager, TASK)
+    state = play_solution(manager, TASK)
     assert state["keep"] == {"kept": False, "why_not": "", "file": str(manager.demonstrations)}
-    assert manager.keep(state["id"])["keep"]["kept"]
-    manager.keep(state["id"])
+    assert manager.keep_demonstration(state["id"])["keep"]["kept"]
+    manager.keep_demonstration(state["id"])
     (task,) = read_tasks(manager.demonstrations)
     assert task.id == TASK.id
     assert task.solution == TASK.solution
@@ -206,19 +206,19 @@ def test_a_solved_training_task_can_be_kept(manager: EpisodeManager) -> None:
 def test_what_did_not_solve_its_task_is_not_kept(manager: EpisodeManager) -> None:
     id = manager.begin(TASK.id)["id"]
     with pytest.raises(NotPossible, match="not over yet"):
-        manager.keep(id)
+        manager.keep_demonstration(id)
     state = manager.give_up(id, 0)
     assert state["grade"]["end_reason"] == "agent_done"
     with pytest.raises(NotPossible, match="Only an episode that has solved"):
-        manager.keep(id)
+        manager.keep_demonstration(id)
 
 
 def test_a_held_out_episode_never_becomes_a_demonstration(tmp_path: Path) -> None:
     manager = toy_manager(tmp_path, "val")
-    state = played(manager, HELD_OUT)
+    state = play_solution(manager, HELD_OUT)
     assert "never become demonstrations" in state["keep"]["why_not"]
     with pytest.raises(NotPossible, match="is a val task"):
-        manager.keep(state["id"])
+        manager.keep_demonstration(state["id"])
     assert not manager.demonstrations.exists()
     manager.close()
 
@@ -229,7 +229,7 @@ def test_closing_ends_all_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     manager = toy_manager(tmp_path)
     for _ in range(3):
         manager.begin(TASK.id)
-    played(manager, TASK)
+    play_solution(manager, TASK)
     manager.close()
     assert len({id(env) for env in closed}) == 4
     with pytest.raises(NotPossible, match="is shutting down"):
@@ -290,7 +290,7 @@ def test_a_killed_engine_is_replaced_where_one_was(
             os.kill(pid, signal.SIGKILL)
     state = manager.act(state["id"], rest[0], 1)
     if state["fault"]:  # else the worker pool has played it again by itself
-        state = manager.go_on(state["id"])
+        state = manager.resume(state["id"])
         assert state["observation"] == seen
         state = manager.act(state["id"], rest[0], 1)
     for step, action in enumerate(rest[1:], start=2):

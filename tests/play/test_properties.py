@@ -13,8 +13,8 @@ from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
 from coevo_gym.view.grade import GradeCheck, grade_of
 from coevo_gym.view.play.game import PlayedGame, RefusedAction
-from coevo_gym.view.play.tools import Tool, is_unfinished, meant
-from coevo_gym.view.shop import SEPARATOR, ShopPage, read_page
+from coevo_gym.view.play.tools import Tool, is_unfinished, parse_line
+from coevo_gym.view.shop import SEPARATOR, ShopPage, parse_shop_page
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv
 
@@ -46,12 +46,12 @@ def test_any_text_is_a_page_of_the_shop(
 ) -> None:
     text = SEPARATOR.join([*parts, *(TAIL if ends else ())])
     choices = tuple(f"click[{text}]" for text in clicks)
-    assert isinstance(read_page(text, {"webshop.page": kind}, choices), ShopPage)
+    assert isinstance(parse_shop_page(text, {"webshop.page": kind}, choices), ShopPage)
 
 
 @given(st.text() | st.builds("{}{}".format, st.sampled_from(("mv(", "[mv(", "mv ")), st.text()))
 def test_any_line_is_a_message_or_refused(line: str) -> None:
-    result = meant(line, TOOLS)
+    result = parse_line(line, TOOLS)
     assert isinstance(result, (str, RefusedAction))
 
 
@@ -90,7 +90,7 @@ def misspelt(draw: st.DrawFn) -> str:
 @given(misspelt(), st.sampled_from(FORMS))
 @example("0ls", "end {0}()")
 def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
-    result = meant(form.format(name), OFFERED)
+    result = parse_line(form.format(name), OFFERED)
     assert isinstance(result, RefusedAction)
 
 

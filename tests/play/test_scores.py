@@ -18,7 +18,7 @@ from coevo_gym.store.folder import read_json
 from coevo_gym.view.play.episodes import NotPossible
 from coevo_gym.view.play.game import PlayedGame
 from coevo_gym.view.play.scores import Scores, open_scores
-from tests.play.managers import played, toy_manager
+from tests.play.managers import play_solution, toy_manager
 
 N = 3
 
@@ -30,7 +30,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play_next(scores: Scores, *, well: bool) -> PlayedGame:
-    task = scores.next()
+    task = scores.next_task()
     assert task is not None
     game = PlayedGame(scores.make_env(), task, scores.seed_of(task))
     game.begin()
@@ -50,7 +50,7 @@ def test_it_stands_beside_other_policies() -> None:
     with open_scores("me", "toy", "val") as scores:  # goes on
         assert scores.to_json()["played"] == 2
         play_next(scores, well=True)
-        assert scores.next() is None
+        assert scores.next_task() is None
     evaluate_job(make_model_job("toy", "random", "val", SILENT), folder=EvalFolder.by_name("floor"))
     person, floor = find_sides("me", "floor")
     comparison = compare(person, floor)
@@ -83,11 +83,11 @@ def test_the_first_episode_of_a_task_counts_and_who_leaves_is_noted() -> None:
         assert again.played is not None
         scores.add(game.task, again.played.counted)
         assert scores.to_json()["solved"] == 0
-        left = scores.next()
+        left = scores.next_task()
         assert left is not None
         assert left is not game.task
         scores.lose(left, 2, EndReason.ABANDONED, "left")
-        assert scores.next() is left
+        assert scores.next_task() is left
     assert "abandoned" in EvalFolder.of("me").lost.read_text()
 
 
@@ -109,7 +109,7 @@ def test_it_is_no_evaluation_of_something_else() -> None:
 def test_pages_take_its_tasks_in_order(tmp_path: Path) -> None:
     with open_scores("me", "toy", "val") as scores:
         manager = toy_manager(tmp_path, "val", scores=scores)
-        first = scores.next()
+        first = scores.next_task()
         assert first is not None
         with pytest.raises(NotPossible, match="fixed order"):
             manager.begin(manager.source.tasks[-1].id)
@@ -120,7 +120,7 @@ def test_pages_take_its_tasks_in_order(tmp_path: Path) -> None:
         manager.give_up(second["id"], 0)
         manager.close()
         manager = toy_manager(tmp_path, "val", scores=scores)
-        state = played(manager, first)
+        state = play_solution(manager, first)
         assert state["score"]["played"] == 2
         assert state["score"]["solved"] == 1
         manager.close()
@@ -141,7 +141,7 @@ def test_a_disk_that_is_full_is_told_and_keeps_no_engine(
             patch.setattr(Scores, "add", full)
             with pytest.raises(StoreError, match="The disk is full"):
                 manager.give_up(id, 0)
-        state = manager.look(id)
+        state = manager.read_state(id)
         assert state["grade"] is not None
         assert state["score"]["played"] == 0
         assert manager._episodes[id].env is None

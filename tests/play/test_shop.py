@@ -10,11 +10,11 @@ import pytest
 from coevo_gym import tasks
 from coevo_gym.core.trajectory import View
 from coevo_gym.testing import make_env
-from coevo_gym.view.shop import SEPARATOR, ShopPage, clicked, read_page
+from coevo_gym.view.shop import SEPARATOR, ShopPage, click_actions, parse_shop_page
 
 
 def page_of(view: View) -> ShopPage:
-    return read_page(view.observation, view.info, view.info["admissible"])
+    return parse_shop_page(view.observation, view.info, view.info["admissible"])
 
 
 def clickable(page: ShopPage) -> set[str]:
@@ -45,7 +45,7 @@ def walk(seed: int) -> None:
         view = env.view
         page = page_of(view)
         kinds.add(page.page)
-        offered = clicked(view.info["admissible"])
+        offered = click_actions(view.info["admissible"])
         assert clickable(page) == {*offered} | ({"search"} if page.page == "search" else set())
         likely = sorted({*offered.values()} - {"click[buy now]", "click[back to search]"})
         search = page.page == "search" or not likely
@@ -83,7 +83,7 @@ def test_pages_tell_what_an_agent_reads() -> None:
 def test_a_product_without_a_name_is_a_product() -> None:
     parts = ("Instruction:", "Buy.", "Back to Search", "Page 1 (Total results: 3)", "Next >")
     entries = ("B000000001", "One", "$1.0", "B000000002", "$2.0 to $3.0", "B000000003", "X", "$4.0")
-    products = read_page(SEPARATOR.join(parts + entries), {}).products
+    products = parse_shop_page(SEPARATOR.join(parts + entries), {}).products
     assert [(product.asin[-1], product.title) for product in products] == [
         ("1", "One"),
         ("2", ""),

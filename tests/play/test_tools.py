@@ -11,7 +11,13 @@ from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.testing import make_env
 from coevo_gym.view.play.game import RefusedAction
-from coevo_gym.view.play.tools import ToolParameter, meant, message, read_tools, value_of
+from coevo_gym.view.play.tools import (
+    ToolParameter,
+    call_message,
+    parse_line,
+    parse_value,
+    read_tools,
+)
 
 SCHEMA = {
     "name": "mv",
@@ -50,7 +56,7 @@ def test_all_functions_of_the_benchmark_can_be_read() -> None:
     "line", ["mv(source='a')", "[mv(source='a')]", "mv(source='a'), mv('b')", " mv('a') "]
 )
 def test_calls_stand_with_or_without_brackets(line: str) -> None:
-    text = meant(line, TOOLS)
+    text = parse_line(line, TOOLS)
     assert isinstance(text, str)
     calls = parse_message(text)
     assert calls
@@ -89,7 +95,7 @@ def test_calls_stand_with_or_without_brackets(line: str) -> None:
     ],
 )
 def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> None:
-    result = meant(line, TOOLS)
+    result = parse_line(line, TOOLS)
     assert isinstance(result, RefusedAction)
     assert reason in result.reason
 
@@ -104,7 +110,7 @@ def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> No
     ],
 )
 def test_a_command_ends_the_turn(line: str, text: str) -> None:
-    assert meant(line, TOOLS) == text
+    assert parse_line(line, TOOLS) == text
     assert parse_message(text) == ()
 
 
@@ -122,12 +128,12 @@ def test_a_command_ends_the_turn(line: str, text: str) -> None:
 )
 def test_values_are_typed_as_json_or_python(kind: str, typed: str, value: object) -> None:
     parameter = ToolParameter("x", kind, "", True)
-    assert value_of(parameter, typed) == value
-    (call,) = parse_message(message("mv", {"x": value}))
+    assert parse_value(parameter, typed) == value
+    (call,) = parse_message(call_message("mv", {"x": value}))
     assert isinstance(call, Call)
     assert call.arguments == {"x": value}
 
 
 def test_what_is_no_value_is_told() -> None:
     with pytest.raises(ValueError, match="is not a literal"):
-        value_of(ToolParameter("x", "integer", "", True), "three(")
+        parse_value(ToolParameter("x", "integer", "", True), "three(")

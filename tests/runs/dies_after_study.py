@@ -12,17 +12,17 @@ from tests.runs.child import main
 learn = Loop._learn
 
 
-def dies(self: Loop, *args: object) -> object:
+def die_in_second_step(self: Loop, *args: object) -> object:
     if self.state.step == 1:
-        killed()
+        kill_self()
     return learn(self, *args)  # type: ignore[arg-type]
 
 
-def killed() -> NoReturn:
+def kill_self() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
 if __name__ == "__main__":
-    Loop._learn = dies  # type: ignore[assignment, method-assign]
+    Loop._learn = die_in_second_step  # type: ignore[assignment, method-assign]
     main()

@@ -12,7 +12,7 @@ from coevo_gym.runs.evolving.rounds import StoredEvolver
 run = StoredEvolver.run
 
 
-def dies(self: StoredEvolver, round: Round) -> RoundResult:
+def die_in_second_round(self: StoredEvolver, round: Round) -> RoundResult:
     if round.n_unguided:
         return run(self, round)
     self.inner.run(round)
@@ -21,5 +21,5 @@ def dies(self: StoredEvolver, round: Round) -> RoundResult:
 
 
 if __name__ == "__main__":
-    StoredEvolver.run = dies  # type: ignore[method-assign]
+    StoredEvolver.run = die_in_second_round  # type: ignore[method-assign]
     main()

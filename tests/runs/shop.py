@@ -9,15 +9,23 @@ from typing import Any
 from tests.tapes.training import SHORT
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from feedback_overlap import Endpoint, Messages, settings, shopper
-from resume import Counting, asks
+from feedback_overlap import Endpoint, Messages, answer_as_shopper, run_settings
+from resume import Counting, query_settings
 
-__all__ = ["Counting", "Endpoint", "Messages", "as_options", "asks", "shopper", "small"]
+__all__ = [
+    "Counting",
+    "Endpoint",
+    "Messages",
+    "answer_as_shopper",
+    "as_options",
+    "query_settings",
+    "small_settings",
+]
 
 
-def small(url: str, **more: Any) -> dict[str, Any]:
+def small_settings(url: str, **more: Any) -> dict[str, Any]:
     """Settings of a run of seconds."""
-    return settings(
+    return run_settings(
         url,
         **SHORT,
         **{

@@ -17,7 +17,7 @@ from coevo_gym.runs.planning.cost import QUESTION_TOKENS, estimates
 from coevo_gym.store.folder import read_json
 from coevo_gym.store.reader import RunReader
 from tests.runs.conftest import TOY, Child, Coevo
-from tests.runs.shop import Counting, as_options, asks
+from tests.runs.shop import Counting, as_options, query_settings
 
 ENDPOINT = "http://127.0.0.1:9/v1"
 ASKS = {"arms": ["role_agent"], "arm.role_agent.set.method.modes": "model"}
@@ -78,7 +78,7 @@ def test_its_questions_are_estimated() -> None:
 
 
 def test_a_dead_endpoint_is_reported_with_its_section(tmp_path: Path) -> None:
-    sets = {"arms": ["role_agent"], "loop.max_steps": 1, **asks(ENDPOINT, "role_agent")}
+    sets = {"arms": ["role_agent"], "loop.max_steps": 1, **query_settings(ENDPOINT, "role_agent")}
     sets |= {"analyst.model.endpoint.max_attempts": 1, "analyst.model.endpoint.api_key_env": None}
     message = (
         rf"The model in the section analyst\.model failed: analyst at {ENDPOINT} gave no answer"
@@ -93,7 +93,9 @@ def test_killed_between_study_and_update_it_asks_nothing_twice(
     folders = [tmp_path / "runs" / name for name in ("whole", "cut")]
     with Counting() as server:
         sets = {"arms": ["role_agent"], "loop.max_steps": 6, "store.checkpoint_every_steps": 1}
-        sets |= asks(server.url, "role_agent") | {"analyst.model.endpoint.api_key_env": None}
+        sets |= query_settings(server.url, "role_agent") | {
+            "analyst.model.endpoint.api_key_env": None
+        }
         coevo_gym.train(TOY, sets=sets, folder=folders[0])
         asked = server.take_questions()
         arguments = ["train", TOY, *as_options(sets | {"name": "cut"})]

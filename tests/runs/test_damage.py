@@ -160,7 +160,7 @@ def filled(path: Path) -> None:
 def contents(path: Path) -> list[Any]:
     """Read all that a report uses, after a check of the whole file."""
     reader = RunReader(path)
-    reader.check()
+    reader.check_integrity()
     return [
         *(reader.evaluation("a", 1), reader.outcomes("a", 1), reader.evaluated_tasks()),
         *(reader.task_counts(), reader.signals("a"), reader.notes("a"), reader.note_counts()),

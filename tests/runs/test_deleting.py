@@ -50,7 +50,7 @@ def overwrite_run(path: Path) -> None:
 
 
 def overwrite_evaluation(path: Path) -> None:
-    EvalFolder(path).empty()
+    EvalFolder(path).delete_contents()
 
 
 def remove_named(path: Path) -> None:

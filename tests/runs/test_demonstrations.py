@@ -211,6 +211,6 @@ def test_what_evolved_in_a_run_can_be_played_and_kept(finished: Path, tmp_path: 
     for step, action in enumerate(task.solution):
         state = manager.act(state["id"], action, step)
     assert state["grade"]["success"]
-    assert manager.keep(state["id"])["keep"]["kept"]
+    assert manager.keep_demonstration(state["id"])["keep"]["kept"]
     assert read_demonstrations(manager.demonstrations, toy.BENCHMARK)[0].origin == "evolved"
     manager.close()

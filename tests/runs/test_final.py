@@ -23,7 +23,7 @@ from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from tests.runs.conftest import TOY, Coevo
 from tests.runs.test_steady import quiet
-from tests.view.exports import data_in
+from tests.view.exports import read_data
 
 FINAL = ["evaluation.final=test"]
 SETS = ["arms=static,coevolve", "evaluation.temperature=1.0", "learner.average=0.6"]
@@ -230,7 +230,7 @@ def test_commands_show_final_scores(
         final["coevolve"]["test"]["success_rate"]
     )
     coevo("report", "scored")
-    data = data_in(done / "report.html")
+    data = read_data(done / "report.html")
     (column,) = data["answers"]["runs/scored/measures"]["final"].values()
     assert {name: f"{share:.1%}" for name, share in column.items()} == dict(
         zip(POLICIES, shares, strict=True)

@@ -15,8 +15,8 @@ from coevo_gym.store.folder import (
     LOCK,
     RunFolder,
     append_line,
-    in_use,
-    keep_lines,
+    filter_lines,
+    is_in_use,
     read_json,
     read_lines,
     write_atomic,
@@ -85,19 +85,19 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
 
 
 def test_two_writers_are_kept_apart(run: RunFolder) -> None:
-    with run.locked(), pytest.raises(StoreError, match="in use by another process"), run.locked():
+    with run.lock(), pytest.raises(StoreError, match="in use by another process"), run.lock():
         pass
-    with run.locked():
+    with run.lock():
         pass
 
 
 def test_a_lock_outlives_its_file(run: RunFolder) -> None:
-    with run.locked():
+    with run.lock():
         (run.path / LOCK).unlink()
-        assert in_use(run.path)
-        with pytest.raises(StoreError, match="in use by another process"), run.locked():
+        assert is_in_use(run.path)
+        with pytest.raises(StoreError, match="in use by another process"), run.lock():
             pass
-    assert not in_use(run.path)
+    assert not is_in_use(run.path)
 
 
 def test_an_unknown_run_lists_those_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_torn_file_of_lines_loses_no_whole_line(
     lines = read_lines(path)
     assert [line["step"] for line in lines[:whole]] == [1, 2, 3][:whole]
     append_line(path, {"step": 4})
-    keep_lines(path, lambda line: line["step"] != 2)
+    filter_lines(path, lambda line: line["step"] != 2)
     assert all(line["step"] != 2 for line in read_lines(path))
 
 

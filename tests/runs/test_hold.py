@@ -58,7 +58,7 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     assert len(waiting) > 2
     assert all("blue" in one.verdict.reason for one in waiting)
     assert all(one.verdict.checks[-1].gate == "substance" for one in waiting)
-    pooled = {task.id for task in RunReader(stopped.database).pooled()}
+    pooled = {task.id for task in RunReader(stopped.database).pool_tasks()}
     assert not {one.task.id for one in waiting} & pooled
     store_decisions(stopped, waiting[1:3], "released")
     store_decisions(stopped, waiting[:1], "rejected", "dull")
@@ -67,8 +67,8 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     resume(whole, Silent(), StopRequest())
     reader = RunReader(whole.database)
     ids = [one.task.id for one in waiting]
-    assert reader.rounds_of(ids[0]) == []
-    rounds = [reader.rounds_of(id) for id in ids[1:3]]
+    assert reader.rounds_that_added(ids[0]) == []
+    rounds = [reader.rounds_that_added(id) for id in ids[1:3]]
     assert rounds[0] == rounds[1]
     ((arm, round_id),) = rounds[0]
     accepted = [task.id for task in reader.round(arm, round_id).result.accepted]
@@ -83,4 +83,4 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     without = again(stopped, tmp_path / "without")
     store_decisions(without, find_held_tasks(without)[1:3], "rejected")
     resume(without, Silent(), StopRequest())
-    assert not {task.id for task in RunReader(without.database).pooled()} & set(ids)
+    assert not {task.id for task in RunReader(without.database).pool_tasks()} & set(ids)

@@ -201,7 +201,7 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
     reader = RunReader(run / "run.db")
     (decision,) = reader.decisions().values()
     assert decision.what == "imported"
-    ((task, verdict),) = reader.joining("static")
+    ((task, verdict),) = reader.tasks_to_join("static")
     assert task.instruction == DRAFT.instruction
     assert verdict is not None
     assert verdict.accepted
@@ -221,7 +221,7 @@ def test_a_run_may_be_training_meanwhile(
     with closing(RunStore(run / "run.db")) as training:
         coevo("tasks", "review", "told", "--release", HELD.name)
         coevo("tasks", "import", str(mine), "--run", "told")
-        joining = training.joining(told.ARM)
+        joining = training.tasks_to_join(told.ARM)
         assert [task.instruction for task, _ in joining] == [HELD.instruction, DRAFT.instruction]
         imported, verdict = joining[1]
         assert verdict is not None
@@ -229,7 +229,7 @@ def test_a_run_may_be_training_meanwhile(
         order = told.ROUND.model_copy(update={"id": "round-51"})
         result = told.RESULT.model_copy(update={"round_id": order.id, **update})
         training.add_round(told.ARM, 8, 2000, 13, order, result)
-        assert [task.id for task, _ in training.joining(told.ARM)] == [HELD.id]
+        assert [task.id for task, _ in training.tasks_to_join(told.ARM)] == [HELD.id]
     output = coevo("tasks", "show", imported.name, "--run", "told")
     assert "round-51 of coevolve" in output
     assert "imported by a user on" in output

@@ -14,7 +14,7 @@ import coevo_gym
 from coevo_gym.core.registry import METHODS
 from coevo_gym.store.folder import RunFolder, read_json
 from tests.runs.conftest import ROOT, TOY, Child
-from tests.view.exports import data_in
+from tests.view.exports import read_data
 
 ARMS = list(METHODS.built_in)
 SHORT = {"learner.epochs": 2, "loop.evaluate_every_steps": 0, "loop.max_steps": 8}
@@ -82,7 +82,7 @@ class TestAMethodOfOnesOwn:
         assert arms[0]["practice"]["rounds"] > arms[0]["static"]["rounds"]
         report = tmp_path / "runs" / "killed" / "report.html"
         assert ">practice<" in report.read_text()
-        kinds = data_in(report)["answers"]["about"]["kinds"]
+        kinds = read_data(report)["answers"]["about"]["kinds"]
         assert "solved lately" in {kind["label"] for kind in kinds}
 
     def test_a_resume_without_it_says_why_not(

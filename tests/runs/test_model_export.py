@@ -100,7 +100,7 @@ def logits(model: Any) -> Any:
 def trained(folder: RunFolder, base: Path, step: int) -> TransformersPolicy:
     rank = read_json(folder.manifest)["config"]["policy"]["model"]["lora_rank"]
     model = TransformersPolicy(ModelConfig(path=str(base), lora_rank=rank))
-    load_evaluation_weights(model, Checkpoints(folder.checkpoints / "static").at(step).state)
+    load_evaluation_weights(model, Checkpoints(folder.checkpoints / "static").load_at(step).state)
     return model
 
 

@@ -40,10 +40,10 @@ from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.runs.conftest import Child, Coevo
-from tests.runs.shop import Endpoint, Messages, as_options, shopper, small
+from tests.runs.shop import Endpoint, Messages, answer_as_shopper, as_options, small_settings
 from tests.runs.test_train import rounds, rows
 from tests.tapes.webshop import Shopper
-from tests.view.exports import data_in
+from tests.view.exports import read_data
 
 KEY = "sk-4711-do-not-tell-anyone"
 NewChild = Callable[..., Child]
@@ -72,7 +72,7 @@ def server() -> Iterator[Endpoint]:
 def whole(tmp_path_factory: pytest.TempPathFactory, server: Endpoint) -> Path:
     """A run with two arms of which one evolves, and nothing in its way."""
     folder = tmp_path_factory.mktemp("models") / "run"
-    sets = small(server.url, **{"arms": ["static", "coevolve"]})
+    sets = small_settings(server.url, **{"arms": ["static", "coevolve"]})
     before = server.asked
     coevo_gym.train("webshop_llm", sets=sets, folder=folder)
     (folder / "asked.txt").write_text(str(server.asked - before))
@@ -122,7 +122,7 @@ def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
     """It walks, so that rules have something to draft from, and proposes nothing."""
     rules = [("", Shopper()._act)]
     rules.insert(0, (r"That cannot be used|Walk 1\n\[step 1\]", "I am sorry."))
-    sets = small("http://127.0.0.1:9/v1", **{"arms": ["static"], "name": "useless"})
+    sets = small_settings("http://127.0.0.1:9/v1", **{"arms": ["static"], "name": "useless"})
     sets |= {"loop.max_steps": 1}
     monkeypatch.setattr(models, "make_policy", lambda *args, **kwargs: ScriptedPolicy(rules))
     text = coevo("train", "webshop_llm", *as_options(sets))
@@ -140,7 +140,7 @@ def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
     assert f"warning: {warning}static {n} of {n}. " in text
     report = (tmp_path / "runs/useless/report.html").read_text()
     assert "were unusable, and a rule took their place" in report
-    usage = data_in(tmp_path / "runs/useless/report.html")["answers"]["runs/useless/measures"][
+    usage = read_data(tmp_path / "runs/useless/report.html")["answers"]["runs/useless/measures"][
         "usage"
     ]
     asked = [row["usage"] for row in usage if row["purpose"] == "abstract"]
@@ -151,7 +151,7 @@ def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
 def test_replayed_elsewhere_it_is_the_same_and_asks_nobody(
     whole: Path, server: Endpoint, tmp_path: Path
 ) -> None:
-    sets = small("http://127.0.0.1:9/v1", **{"arms": ["static", "coevolve"]})
+    sets = small_settings("http://127.0.0.1:9/v1", **{"arms": ["static", "coevolve"]})
     sets |= {"tape.mode": "replay", "tape.file": str(whole / "run.db")}
     before = server.asked
     coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "again")
@@ -171,7 +171,7 @@ def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tape is made here, by rules: what is practised depends on the machine's rounding."""
-    sets = small("http://127.0.0.1:9/v1", **{"arms": ["coevolve"]})
+    sets = small_settings("http://127.0.0.1:9/v1", **{"arms": ["coevolve"]})
     sets |= {"curriculum.initial_size": 8, "curriculum.growth.max_contexts": 8}
     sets |= {"curriculum.growth.drafts": 24, "explorer.max_steps": 8}
     sets |= {"tape.file": str(tmp_path / "tape.jsonl")}
@@ -202,7 +202,7 @@ def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
 
 
 def test_a_tape_that_lacks_an_answer_says_so(whole: Path, tmp_path: Path) -> None:
-    sets = small("http://127.0.0.1:9/v1", **{"explorer.temperature": 0.5})
+    sets = small_settings("http://127.0.0.1:9/v1", **{"explorer.temperature": 0.5})
     sets |= {"tape.mode": "replay", "tape.file": str(whole / "run.db")}
     with pytest.raises(coevo_gym.CoevoError, match="has no answer"):
         coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "other")
@@ -218,7 +218,7 @@ def test_killed_in_a_round_it_goes_on_without_asking_again(
     child: NewChild, server: Endpoint, whole: Path, tmp_path: Path
 ) -> None:
     """The round that was cut short is carried out again, from the tape."""
-    sets = small(server.url, **{"arms": ["static", "coevolve"], "name": "cut"})
+    sets = small_settings(server.url, **{"arms": ["static", "coevolve"], "name": "cut"})
     before = server.asked
     arguments = ["train", "webshop_llm", *as_options(sets)]
     running = child(*arguments, module="tests.runs.dies_between")
@@ -235,10 +235,10 @@ def test_beside_training_it_is_replayed_with_the_steps_it_was_applied_at(
     server: Endpoint, tmp_path: Path
 ) -> None:
     tape = tmp_path / "tape.jsonl"
-    sets = small(server.url, **{"evolver.overlap": True, "tape.file": str(tape)})
+    sets = small_settings(server.url, **{"evolver.overlap": True, "tape.file": str(tape)})
     coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "one")
     assert any(line["template"] == "landing" for line in read_lines(tape))
-    sets |= small("http://127.0.0.1:9/v1") | {"tape.mode": "replay"}
+    sets |= small_settings("http://127.0.0.1:9/v1") | {"tape.mode": "replay"}
     coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "two")
     arms = [read_json(tmp_path / name / "summary.json")["arms"] for name in ("one", "two")]
     assert arms[0] == arms[1]
@@ -248,7 +248,7 @@ def test_beside_training_it_is_replayed_with_the_steps_it_was_applied_at(
 def test_a_budget_is_for_the_whole_run_and_survives_its_end(
     server: Endpoint, tmp_path: Path
 ) -> None:
-    sets = small(server.url, **{"advisor.max_calls_per_round": 40})
+    sets = small_settings(server.url, **{"advisor.max_calls_per_round": 40})
     sets |= {"explorer.model.endpoint.usd_per_million_completion_tokens": 1.0}
     sets |= {"advisor.max_usd_total": 0.05}
     before = server.asked
@@ -270,10 +270,10 @@ def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
         if "Why this attempt was picked" in messages[-1]["content"]:
             asked.set()
             thinks.wait(600)
-        return shopper(messages)
+        return answer_as_shopper(messages)
 
     with Endpoint(slow, slowness=0.0) as server:
-        sets = small(server.url, **{"name": "slow", "evolver.overlap": True})
+        sets = small_settings(server.url, **{"name": "slow", "evolver.overlap": True})
         running = child("train", "webshop_llm", *as_options(sets))
         running.wait_for("train coevolve: 4/4")
         assert asked.wait(600)
@@ -289,7 +289,7 @@ def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
 
 
 def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpoint) -> None:
-    sets = small(server.url, **{"tape.mode": "off", "arms": ["coevolve"]})
+    sets = small_settings(server.url, **{"tape.mode": "off", "arms": ["coevolve"]})
     config = load_config("webshop_llm", sets=sets, environ={}).config
     states = []
     for state in (None, {"requests": 3, "prompt_tokens": 40, "capped_tokens": 50}):
@@ -363,7 +363,7 @@ def test_a_key_goes_to_the_server_and_nowhere_else(
 ) -> None:
     monkeypatch.setenv("SHOP_KEY", KEY)
     with Endpoint(slowness=0.0) as server:
-        sets = small(server.url, **{"name": "secret", "store.record": "all"})
+        sets = small_settings(server.url, **{"name": "secret", "store.record": "all"})
         sets |= {"explorer.model.endpoint.api_key_env": "SHOP_KEY", "tape.mode": "record"}
         sets |= {"explorer.model.endpoint.usd_per_million_completion_tokens": 1.0}
         refused = child("train", "webshop_llm", *as_options(sets))
@@ -495,7 +495,9 @@ def test_a_benchmark_that_models_cannot_explore_is_refused_before_anything(
 
     monkeypatch.delattr(ProposableFolder, "draft")
     with pytest.raises(ConfigError, match="A model cannot explore webshop"):
-        coevo_gym.train("webshop_llm", sets=small("http://127.0.0.1:9/v1"), folder=tmp_path / "r")
+        coevo_gym.train(
+            "webshop_llm", sets=small_settings("http://127.0.0.1:9/v1"), folder=tmp_path / "r"
+        )
     assert not (tmp_path / "r").exists()
 
 

@@ -180,7 +180,7 @@ def test_trials_pay_for_an_episode_once(tmp_path: Path) -> None:
         try_all(server)
         played = sum(line.usage.tokens for line in folder.lines().values() if line.sample == 0)
         answered = server.answered
-        folder.empty()
+        folder.delete_contents()
         with pytest.raises(BudgetSpent, match=r"no room for \d reflections on failed trials"):
             try_all(server, **{"policy.endpoint.max_tokens_total": played + 4_000})
         assert len(folder.lines()) == 6

@@ -21,7 +21,7 @@ from coevo_gym.core.waiting import Pace, format_duration, report_activity, repor
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.progress_reports import PhasePace, ProgressFile
 from coevo_gym.runs.stop import Stopped
-from coevo_gym.store.folder import in_use, locked
+from coevo_gym.store.folder import is_in_use, lock_folder
 from coevo_gym.store.progress_file import WorkProgress, read_progress
 from tests.runs.conftest import Coevo
 from tests.runs.test_hold import Silent
@@ -185,19 +185,19 @@ def test_a_reader_never_stops_a_process_from_locking_a_folder(tmp_path: Path) ->
 
     def look() -> None:
         while not over.is_set():
-            in_use(tmp_path)
+            is_in_use(tmp_path)
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
         for _ in range(50):
-            with locked(tmp_path):
-                assert in_use(tmp_path)
+            with lock_folder(tmp_path):
+                assert is_in_use(tmp_path)
     finally:
         over.set()
         looking.join()
-    assert not in_use(tmp_path)
-    assert not in_use(tmp_path / "nowhere")
+    assert not is_in_use(tmp_path)
+    assert not is_in_use(tmp_path / "nowhere")
 
 
 @given(

@@ -120,7 +120,7 @@ def test_a_round_that_is_run_again_gives_what_it_gave(store: RunStore) -> None:
     apply(store, evolver, later(1), 1)
     release(store, NATIVE[1])
     before = apply(store, evolver, later(2), 2)
-    store.rewind("a", 1)
+    store.delete_after("a", 1)
     apply_again = StoredEvolver(Holds(), store, arm="a")
     release(store, NATIVE[3])  # too late for a round that has been
     assert apply(store, apply_again, later(2), 2) == before
@@ -132,7 +132,7 @@ def test_it_joins_again_where_the_round_that_it_joined_is_forgotten(store: RunSt
     apply(store, evolver, later(1), 1)
     release(store, NATIVE[1])
     apply(store, evolver, later(2), 2)
-    store.rewind("a", 1)
+    store.delete_after("a", 1)
     assert apply(store, evolver, later(2, seed=3), 2).accepted == (NATIVE[4], NATIVE[1])
 
 

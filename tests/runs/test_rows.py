@@ -231,7 +231,10 @@ def test_rows_that_only_python_knows_are_made_again_before_the_run_continues(her
     make()
     first = train("memory", arms=["static"])
     folder = half_done("mine")
-    for look in (RunReader(folder.database).check, lambda: write_report(folder, Path("r.html"))):
+    for look in (
+        RunReader(folder.database).check_integrity,
+        lambda: write_report(folder, Path("r.html")),
+    ):
         look()  # needs no function
     with pytest.raises(ConfigError, match=r"'memory' only exist in Python\. First call from_rows"):
         coevo_gym.resume("mine")

@@ -16,7 +16,7 @@ from coevo_gym.runs.folders import removing
 from coevo_gym.runs.progress_reports import ProgressFile
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import RunFolder, locked, read_json
+from coevo_gym.store.folder import RunFolder, lock_folder, read_json
 from tests.runs.conftest import Coevo
 from tests.runs.test_hold import Silent
 
@@ -48,7 +48,7 @@ def another_writer(folder: Path) -> Iterator[None]:
     ready, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with locked(folder):
+        with lock_folder(folder):
             ready.set()
             over.wait()
 
@@ -149,13 +149,13 @@ def test_a_link_is_not_followed(coevo: Coevo, tmp_path: Path) -> None:
 def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
     before = json.loads(coevo("eval", "toy-run", "--policy", "static", "--json"))
     checkpoints = RUN / "checkpoints" / "static"
-    old = Checkpoints(checkpoints).older()
+    old = Checkpoints(checkpoints).older_files()
     assert len(old) == 1
     left = [RUN / ".summary.json.part", checkpoints / ".checkpoint.part"]
     left += [checkpoints / "step-000001.0123456789abcdef.damaged", *old]
     for path in left[:-1]:
         path.write_bytes(b"12345")
-    left += Checkpoints(RUN / "checkpoints" / "coevolve").older()
+    left += Checkpoints(RUN / "checkpoints" / "coevolve").older_files()
     Path("runs/never").mkdir()
     (Path("runs/never") / ".lock").touch()
     Path("runs/thesis").mkdir()

@@ -67,7 +67,7 @@ def test_candidates_come_back_with_their_probabilities(tmp_path: Path) -> None:
     chose = ChoiceDecision(View("i", "o"), names, 1, logprobs[1], 3, logprobs)
     bare = replace(chose, logprobs=())
     reader = stored(tmp_path / "run.db", episode(step(chose), step(None), step(bare)))
-    first, nothing, last = reader.sampled("a", "group-1", 0) or ()
+    first, nothing, last = reader.sampled_decisions("a", "group-1", 0) or ()
     assert isinstance(first, ChoicesMade)
     assert (first.choices, first.taken, first.policy_version) == (names, 1, 3)
     assert [math.exp(one) for one in first.logprobs] == pytest.approx(chances, abs=1e-3)
@@ -83,7 +83,7 @@ def test_tokens_come_back_with_what_the_model_was_told(tmp_path: Path) -> None:
     anew = TokenDecision((1, 3), (5,), (-0.3,), policy_version=4)
     path = tmp_path / "run.db"
     reader = stored(path, episode(step(first), step(goes_on), step(anew)))
-    samples = [one for one in reader.sampled("a", "group-1", 0) or () if one is not None]
+    samples = [one for one in reader.sampled_decisions("a", "group-1", 0) or () if one is not None]
     assert all(isinstance(one, TokensSampled) for one in samples)
     prompts = [one.told for one in samples if isinstance(one, TokensSampled)]
     assert prompts == ["<user>see<bot>", "<user>see<bot>", "<user><bot>"]
@@ -96,7 +96,7 @@ def test_tokens_come_back_with_what_the_model_was_told(tmp_path: Path) -> None:
 def test_who_cannot_spell_stores_no_texts(tmp_path: Path) -> None:
     sampled = TokenDecision((1, 2, 3), (4, 5), (-0.5, -0.25))
     reader = stored(tmp_path / "run.db", episode(step(sampled)), spelt=False)
-    (sample,) = reader.sampled("a", "group-1", 0) or ()
+    (sample,) = reader.sampled_decisions("a", "group-1", 0) or ()
     assert isinstance(sample, TokensSampled)
     assert (sample.ids, sample.told) == ((4, 5), None)
     assert reader.token_texts([4]) == {}
@@ -104,7 +104,7 @@ def test_who_cannot_spell_stores_no_texts(tmp_path: Path) -> None:
 
 def test_scripts_decide_nothing(tmp_path: Path) -> None:
     reader = stored(tmp_path / "run.db", episode(step(None)))
-    assert reader.sampled("a", "group-1", 0) is None
+    assert reader.sampled_decisions("a", "group-1", 0) is None
 
 
 def test_advantages_are_of_an_episode_or_of_its_steps(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_advantages_are_of_an_episode_or_of_its_steps(tmp_path: Path) -> None:
     assert reader.advantages("a", "group-1", 1) == [1.0, 0.25]  # of tokens, their mean
     assert advantage_to_json([1.0, [0.5, 0.0]])[0] == 0.625
     with closing(RunStore(path)) as store:
-        store.rewind("a", 0)
+        store.delete_after("a", 0)
     reader = ViewReader(path)
     assert reader.advantages("a", "group-1", 0) is None
-    assert reader.sampled("a", "group-1", 0) is None
+    assert reader.sampled_decisions("a", "group-1", 0) is None
 
 
 def test_of_episodes_that_are_not_kept_nothing_else_is(tmp_path: Path) -> None:

@@ -146,12 +146,12 @@ def test_rewind_forgets_one_arm_after_a_step(store: RunStore) -> None:
             order = ROUND.model_copy(update={"id": f"round-{step}"})
             result = RESULT.model_copy(update={"round_id": order.id})
             store.add_round(arm, step, step, step, order, result)
-    store.rewind("a", 1)
+    store.delete_after("a", 1)
     assert [(r.arm, r.step) for r in store.rounds()] == [("a", 1), ("b", 1), ("b", 2)]
     assert (len(store.trajectories("a")), len(store.trajectories("b"))) == (2, 4)
     assert (len(store.signals("a")), len(store.signals("b"))) == (1, 2)
     assert store.result(ROUND.model_copy(update={"id": "round-2"})) is not None
-    store.rewind("a", -1)
+    store.delete_after("a", -1)
     assert not store.rounds("a")
     assert not store.trajectories("a")
 
@@ -236,7 +236,7 @@ class TestNotes:
         for step in (1, 2, 3):
             store.add_notes("a", step, [note(self.GROUPS[0], value=step)])
             store.add_notes("b", step, [note(self.GROUPS[0], value=step)])
-        store.rewind("a", 1)
+        store.delete_after("a", 1)
         assert [entry.value for entry in store.notes("a")] == [1]
         assert len(store.notes("b")) == 3
 
@@ -255,7 +255,7 @@ def test_changes_of_advice_come_back_and_are_rewound(store: RunStore, tmp_path: 
     store.add_advice("b", 2, {"pool": [measured]})
     reader = ViewReader(store.path)
     assert reader.advice("a") == [(1, "pool", added), (2, "pool", measured)]
-    store.rewind("a", 1)
+    store.delete_after("a", 1)
     assert reader.advice("a") == [(1, "pool", added)]
     assert len(reader.advice("b")) == 1
     with closing(RunStore(tmp_path / "none.db", record="none")) as none:

@@ -42,9 +42,9 @@ def test_an_evaluation_comes_back_and_is_replaced_as_a_whole(
     assert reader.evaluation("a", 3) == [ended(0), ended(1, success=False)]
     store.add_evaluation("a", 3, [ended(1)])
     assert reader.evaluation("a", 3) == [ended(1)]
-    store.rewind("a", 3)
+    store.delete_after("a", 3)
     assert (reader.evaluation_steps("a"), reader.evaluation_steps("b")) == ([3], [3])
-    store.rewind("a", -1)
+    store.delete_after("a", -1)
     assert reader.evaluation_steps("a") == []
 
 

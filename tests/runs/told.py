@@ -78,19 +78,19 @@ def drafts() -> list[Draft]:
     return [d for d in candidates if BENCHMARK.split_of(d.scenario) is Split.TRAIN]
 
 
-def built(draft: Draft) -> Task:
+def build_task(draft: Draft) -> Task:
     provenance = {"kind": "boundary", "context": CONTEXT.id, "round": "round-50", "draft": draft.id}
     update = {"origin": "evolved", "parents": (PARENT.id,), "provenance": provenance}
     return BENCHMARK.build(draft).model_copy(update=update)
 
 
 DRAFTS = drafts()
-ACCEPTED, HELD, SECOND, THIRD = (built(draft) for draft in DRAFTS[:4])
+ACCEPTED, HELD, SECOND, THIRD = (build_task(draft) for draft in DRAFTS[:4])
 REJECTED = DRAFTS[4]
 PASSED = (Check("parse"), Check("draft", "3 of 5 actions are needed"), Check("build"))
 
 
-def verdict(draft: Draft, **keywords: object) -> Verdict:
+def make_verdict(draft: Draft, **keywords: object) -> Verdict:
     return Verdict(
         draft_id=draft.id,
         context_id=CONTEXT.id,
@@ -100,8 +100,10 @@ def verdict(draft: Draft, **keywords: object) -> Verdict:
     )
 
 
-def on_hold(place: int, task: Task) -> Verdict:
-    return verdict(DRAFTS[place], gate="hold", reason="the first of its scenario", task_id=task.id)
+def hold_verdict(place: int, task: Task) -> Verdict:
+    return make_verdict(
+        DRAFTS[place], gate="hold", reason="the first of its scenario", task_id=task.id
+    )
 
 
 ROUND = Round(id="round-50", contexts=(CONTEXT,), budget=8, seed=5)
@@ -110,9 +112,9 @@ RESULT = RoundResult(
     accepted=(ACCEPTED,),
     held=(HELD, SECOND, THIRD),
     verdicts=(
-        verdict(DRAFTS[0], accepted=True, task_id=ACCEPTED.id),
-        *(on_hold(n, task) for n, task in enumerate((HELD, SECOND, THIRD), start=1)),
-        verdict(REJECTED, gate="solve", reason="solved in 0 of 4 tries", task_id="f" * 64),
+        make_verdict(DRAFTS[0], accepted=True, task_id=ACCEPTED.id),
+        *(hold_verdict(n, task) for n, task in enumerate((HELD, SECOND, THIRD), start=1)),
+        make_verdict(REJECTED, gate="solve", reason="solved in 0 of 4 tries", task_id="f" * 64),
         Verdict(
             draft_id="aaaa0000aaaa0000",
             context_id=CONTEXT.id,
@@ -129,7 +131,7 @@ RESULT = RoundResult(
 )
 
 
-def practised(task: Task, *outcomes: bool) -> Group:
+def make_group(task: Task, *outcomes: bool) -> Group:
     members = tuple(
         Trajectory(
             task_id=task.id,
@@ -157,7 +159,7 @@ def add_round(database: Path) -> None:
         for index in (0, 1)
     ]
     with closing(RunStore(database)) as store:
-        store.add_groups(ARM, STEP, [practised(PARENT, True, False, False, False)], fired)
+        store.add_groups(ARM, STEP, [make_group(PARENT, True, False, False, False)], fired)
         store.add_round(ARM, STEP, 1000, 12, ROUND, RESULT)
 
 

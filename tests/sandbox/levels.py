@@ -8,7 +8,7 @@ from coevo_gym.sandbox import Level
 from tests.needs import FOUND
 
 
-def needs(level: Level) -> pytest.MarkDecorator:
+def skip_unless_available(level: Level) -> pytest.MarkDecorator:
     """Skip where the kernel, or the machine, has no such level."""
     finding = FOUND[level]
     usable = finding.holds or level is Level.NONE

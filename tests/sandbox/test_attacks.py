@@ -29,8 +29,8 @@ from coevo_gym.sandbox.attacks import (
 )
 from coevo_gym.sandbox.attacks.decoys import create_decoys
 from coevo_gym.sandbox.attacks.host import HostObservations, HostSetup, reports_success
-from tests.quick import sampled
-from tests.sandbox.levels import needs
+from tests.quick import sample_params
+from tests.sandbox.levels import skip_unless_available
 
 GENERIC = {payload.name: payload for payload in generic_suite().payloads}
 UNCAPPED = set() if cgroup.available_version() else {"thread-bomb"}
@@ -65,14 +65,14 @@ def check(name: str, level: Level) -> None:
     assert result.verdict is AttackVerdict.STOPPED
 
 
-@needs(Level.BUBBLEWRAP)
+@skip_unless_available(Level.BUBBLEWRAP)
 @pytest.mark.parametrize("name", claimed(Level.BUBBLEWRAP))
 def test_bubblewrap_stops(name: str) -> None:
     check(name, Level.BUBBLEWRAP)
 
 
-@needs(Level.LANDLOCK)
-@pytest.mark.parametrize("name", sampled(claimed(Level.LANDLOCK), 6))
+@skip_unless_available(Level.LANDLOCK)
+@pytest.mark.parametrize("name", sample_params(claimed(Level.LANDLOCK), 6))
 def test_landlock_stops(name: str) -> None:
     check(name, Level.LANDLOCK)
 
@@ -88,14 +88,14 @@ def first_landlock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@needs(Level.LANDLOCK)
+@skip_unless_available(Level.LANDLOCK)
 @pytest.mark.usefixtures("first_landlock")
 @pytest.mark.parametrize("name", claimed(Level.LANDLOCK))
 def test_the_first_landlock_stops(name: str) -> None:
     check(name, Level.LANDLOCK)
 
 
-@needs(Level.LANDLOCK)
+@skip_unless_available(Level.LANDLOCK)
 @pytest.mark.parametrize("name", ["look-up-file", "read-host-name"])
 def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
     assert row(name, Level.LANDLOCK).verdict is AttackVerdict.NOT_CLAIMED
@@ -123,7 +123,7 @@ def test_the_page_counts_them() -> None:
     assert f"# runs {len(GENERIC)} attacks" in page
 
 
-@needs(Level.BUBBLEWRAP)
+@skip_unless_available(Level.BUBBLEWRAP)
 def test_an_attack_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevo_gym.sandbox.attacks.host._HARNESS", "raise SystemExit('broken')")
     with pytest.raises(EnvBackendError, match="'read-file' did not run"):
@@ -137,7 +137,7 @@ def test_what_an_attack_got_hold_of_is_not_reported() -> None:
     assert HostSetup(Level.BUBBLEWRAP).run(payload, protected=False) == AttackRun(True, "")
 
 
-@needs(Level.BUBBLEWRAP)
+@skip_unless_available(Level.BUBBLEWRAP)
 @pytest.mark.parametrize("name", ["connect", "loop-in-c"])
 def test_attacks_run_beside_a_thousand_open_files(name: str, many_open_files: int) -> None:
     assert many_open_files > 1024
@@ -192,7 +192,7 @@ def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(coevo_gym.sandbox.attacks, "generic_suite", lambda: suite)
 
 
-@needs(Level.LANDLOCK)
+@skip_unless_available(Level.LANDLOCK)
 def test_the_command_tries_the_level_that_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,13 +31,17 @@ from coevo_gym.sandbox import (
     readable,
 )
 from coevo_gym.sandbox.launch import _warn
-from tests.sandbox.levels import needs
+from tests.sandbox.levels import skip_unless_available
 
 LIMIT_S = 600.0
 MIB = 1 << 20
-LEVELS = [pytest.param(level, marks=needs(level)) for level in Level]
-ISOLATED = [pytest.param(level, marks=needs(level)) for level in Level if level != Level.NONE]
-BUBBLEWRAP = needs(Level.BUBBLEWRAP)
+LEVELS = [pytest.param(level, marks=skip_unless_available(level)) for level in Level]
+ISOLATED = [
+    pytest.param(level, marks=skip_unless_available(level))
+    for level in Level
+    if level != Level.NONE
+]
+BUBBLEWRAP = skip_unless_available(Level.BUBBLEWRAP)
 GROUPS = pytest.mark.skipif(
     not cgroup.available_version(),
     reason="no control group can be made here, so there is one process",
@@ -370,7 +374,7 @@ time.sleep(600)
         assert read_all(reading) == ""
 
 
-@needs(Level.LANDLOCK)
+@skip_unless_available(Level.LANDLOCK)
 def test_the_weaker_level_starts_no_processes() -> None:
     code = """
 import threading

@@ -16,7 +16,7 @@ from coevo_gym.serve.journal import Journal
 from tests import toy
 
 
-def dying(write: Callable[..., Any]) -> Callable[..., Any]:
+def kill_at_write(write: Callable[..., Any]) -> Callable[..., Any]:
     def write_or_die(*arguments: Any, **kwargs: Any) -> Any:
         global left
         left -= 1
@@ -33,6 +33,6 @@ def dying(write: Callable[..., Any]) -> Callable[..., Any]:
 if __name__ == "__main__":
     left, when = int(sys.argv.pop(1)), sys.argv.pop(1)
     toy.register()
-    Journal.add = dying(Journal.add)  # type: ignore[method-assign]
-    Journal.put_snapshot = dying(Journal.put_snapshot)  # type: ignore[method-assign]
+    Journal.add = kill_at_write(Journal.add)  # type: ignore[method-assign]
+    Journal.put_snapshot = kill_at_write(Journal.put_snapshot)  # type: ignore[method-assign]
     main()

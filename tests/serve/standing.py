@@ -72,7 +72,7 @@ class Clock:
         return self.now
 
 
-def opened(path: Path, tasks: Sequence[Task] = TRAIN[:8], **fields: Any) -> JournaledSession:
+def open_session(path: Path, tasks: Sequence[Task] = TRAIN[:8], **fields: Any) -> JournaledSession:
     """A session that is kept in a file, with tasks from the beginning."""
     options = {"group_size": 2, "lease_s": 60.0, **fields}
     return JournaledSession(lambda: CONFIG.make(tasks), FindsTasks(), path, **options)
@@ -96,7 +96,7 @@ class Standing:
 
 
 @contextmanager
-def standing(
+def run_server(
     session: JournaledSession,
     *,
     tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
@@ -124,7 +124,7 @@ def standing(
         listening.close()
 
 
-def status(
+def end_ticket(
     session: JournaledSession, ticket_id: str, episode: Trajectory | dict[str, Any] | None = None
 ) -> str:
     """Report an episode, or give its ticket back, and return how the ticket ended."""

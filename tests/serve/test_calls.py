@@ -39,7 +39,7 @@ from coevo_gym.serve.ray_actor import RaySession
 from coevo_gym.serve.tickets import GiveBackLost, TakeByName
 from coevo_gym.trainers.adapters.owner import OwnedSession, Owner
 from tests.curricula.episodes import TRAIN, trajectory
-from tests.serve.standing import Clock, opened
+from tests.serve.standing import Clock, open_session
 from tests.serve.test_journaled_session import killed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal"
@@ -100,10 +100,10 @@ def test_a_message_from_another_machine_is_checked(
 
 
 def test_whatever_this_process_called_is_replayed(tmp_path: Path) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     ticket = first.take(policy_version=-1, slot="x" * 300, request="")
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.outstanding == (ticket,)
 
 
@@ -116,7 +116,10 @@ def test_a_session_refuses_what_is_no_call(tmp_path: Path) -> None:
     class Unknown(SessionCall[None]):
         pass
 
-    with opened(tmp_path / "a.db") as session, pytest.raises(TypeError, match="no call Unknown"):
+    with (
+        open_session(tmp_path / "a.db") as session,
+        pytest.raises(TypeError, match="no call Unknown"),
+    ):
         session.apply(Unknown())
 
 
@@ -131,7 +134,7 @@ def test_proxies_spell_no_call_themselves(session: type[TaskSession]) -> None:
 
 
 def test_a_remote_session_forwards_all_that_a_session_has(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as session:
+    with open_session(tmp_path / "a.db") as session:
         remote = OwnedSession(Owner(session, lambda: 0))
         ticket = remote.take()
         assert isinstance(ticket, Ticket)
@@ -169,7 +172,7 @@ def test_a_journal_from_before_calls_were_messages_opens(tmp_path: Path) -> None
     expected = json.loads((GOLDEN / "session.json").read_text())
     path = tmp_path / "session.db"
     shutil.copy(GOLDEN / "session.db", path)
-    with opened(path, tasks=(), monotonic=Clock()) as session:
+    with open_session(path, tasks=(), monotonic=Clock()) as session:
         counts = dict(expected["counts"])
         # The ticket that its own process had taken is given back when the journal opens.
         assert expected["outstanding"] == ["group-0/0#1"]

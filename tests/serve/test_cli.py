@@ -109,7 +109,7 @@ def test_half_sent_requests_block_nobody(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 130
     practice = ServedCurriculum("webshop", "coevolve", group_size=2, initial_size=4)
-    with closing(practice.open(tmp_path / "served" / "webshop-coevolve.db")) as session:
+    with closing(practice.open_session(tmp_path / "served" / "webshop-coevolve.db")) as session:
         assert session.metrics()["tickets_out"] == 1
 
 

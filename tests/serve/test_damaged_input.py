@@ -29,7 +29,7 @@ from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.serve.journaled_session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
-from tests.serve.standing import FindsTasks, status
+from tests.serve.standing import FindsTasks, end_ticket
 from tests.serve.test_journaled_session import killed, played, take
 
 JUNK = (
@@ -127,9 +127,9 @@ def check_reports(name: str, path: Path, seeds: range) -> None:
         ticket = take(session)
         good = trajectory_to_json(episode(ticket.task, float(seed % 2)))
         try:
-            accepted += status(session, ticket.id, damaged(good, seed)) == "reported"
+            accepted += end_ticket(session, ticket.id, damaged(good, seed)) == "reported"
         except TaskError:
-            assert status(session, ticket.id, good) == "reported"
+            assert end_ticket(session, ticket.id, good) == "reported"
         if seed % 10 == 9:
             session = reopened(session, path, make)
     assert 0 < accepted < len(seeds)

@@ -17,7 +17,7 @@ from coevo_gym.envs.frame import Frame
 from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.remote import RemoteTaskEnv
 from coevo_gym.serve.env_pools import EnvPools
-from tests.serve.standing import opened, standing
+from tests.serve.standing import open_session, run_server
 from tests.toy import BENCHMARK, ToyEnv
 from tests.workers import faulty
 
@@ -30,7 +30,7 @@ def test_a_worker_that_dies_takes_one_episode(
 ) -> None:
     faulty.register()
     monkeypatch.setattr(faulty.FaultyEnv, "vector_mode", "process")
-    with standing(opened(tmp_path / "a.db"), env_id=faulty.ENV_ID) as server:
+    with run_server(open_session(tmp_path / "a.db"), env_id=faulty.ENV_ID) as server:
         first, second = (RemoteTaskEnv(server.address) for _ in range(2))
         for env in (first, second):
             env.reset()
@@ -80,8 +80,8 @@ def test_benchmarks_whose_engines_need_workers_are_served(
 ) -> None:
     engine(name)
     benchmark = get_benchmark(name)
-    session = opened(tmp_path / "a.db", benchmark.tasks(Split.TRAIN)[:8])
-    with standing(session, env_id=benchmark.env_id) as server:
+    session = open_session(tmp_path / "a.db", benchmark.tasks(Split.TRAIN)[:8])
+    with run_server(session, env_id=benchmark.env_id) as server:
         envs = [RemoteTaskEnv(server.address) for _ in range(2)]
         for env in envs:
             env.reset()

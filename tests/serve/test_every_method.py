@@ -23,7 +23,7 @@ from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.server import ServedCurriculum
 from tests.curricula.episodes import trajectory
 from tests.processes import Forked
-from tests.serve.standing import status
+from tests.serve.standing import end_ticket
 
 K, STEPS = 2, 2
 WAIT_S = 120
@@ -61,10 +61,10 @@ def check_kill(name: str, n_writes: int, when: str, groups_per_step: int) -> Non
     )
     with TemporaryDirectory() as folder:
         reports, acknowledged = report_until_it_dies(practice, n_writes, when, Path(folder))
-        with closing(practice.open(Path(folder) / "a.db")) as session:
+        with closing(practice.open_session(Path(folder) / "a.db")) as session:
             assert len(acknowledged) <= session.counts["reported"] <= len(reports)
             for ticket, body in reports.items():
-                assert status(session, ticket, body) == "reported"
+                assert end_ticket(session, ticket, body) == "reported"
             assert session.counts["reported"] == len(reports)
             n_reported = len(reports) + finish(session, K * groups_per_step, len(reports))
             metrics = session.metrics()
@@ -85,7 +85,7 @@ def finish(session: JournaledSession, a_step: int, n: int) -> int:
     while waiting or n % a_step:
         reply = waiting.pop() if waiting else session.take()
         if isinstance(reply, Ticket):
-            assert status(session, reply.id, played(reply.task, n)) == "reported"
+            assert end_ticket(session, reply.id, played(reply.task, n)) == "reported"
             n += 1
         else:
             assert session.evolving  # the round that finds the first tasks

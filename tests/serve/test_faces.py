@@ -29,7 +29,7 @@ from coevo_gym.serve.server import make_app
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.faults import break_engines
-from tests.serve.standing import WAIT_S, Standing, break_off, opened, standing
+from tests.serve.standing import WAIT_S, Standing, break_off, open_session, run_server
 from tests.toy import BENCHMARK
 
 SECRET, GUEST = "s" * 32, "g" * 32
@@ -37,7 +37,7 @@ SECRET, GUEST = "s" * 32, "g" * 32
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Standing]:
-    with standing(opened(tmp_path / "a.db")) as here:
+    with run_server(open_session(tmp_path / "a.db")) as here:
         yield here
 
 
@@ -308,7 +308,7 @@ def test_an_engine_that_never_starts_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_engines(monkeypatch, "_begin", lambda _: True)
-    with standing(opened(tmp_path / "a.db")) as server:
+    with run_server(open_session(tmp_path / "a.db")) as server:
         env = RemoteTaskEnv(server.address, patience_s=0.0)
         with pytest.raises(RemoteError, match="the engine is gone"):
             env.reset()
@@ -348,7 +348,7 @@ def test_evaluation_is_never_recorded(server: Standing) -> None:
 
 
 def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db"), limits=ServerLimits(sessions=1)) as server:
+    with run_server(open_session(tmp_path / "a.db"), limits=ServerLimits(sessions=1)) as server:
         first = RemoteTaskEnv(server.address)
         first.reset()
         second = RemoteTaskEnv(server.address, patience_s=0.0)
@@ -361,7 +361,7 @@ def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
 
 
 def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db"), limits=ServerLimits(idle_s=0.05)) as server:
+    with run_server(open_session(tmp_path / "a.db"), limits=ServerLimits(idle_s=0.05)) as server:
         env = RemoteTaskEnv(server.address)
         env.reset()
         until_true(lambda: server.api.n_sessions == 0)
@@ -374,7 +374,7 @@ def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
 
 def test_a_message_is_bounded(tmp_path: Path) -> None:
     limits = ServerLimits(message_kb=4.0, body_mb=0.01)
-    with standing(opened(tmp_path / "a.db"), limits=limits) as server:
+    with run_server(open_session(tmp_path / "a.db"), limits=limits) as server:
         env = RemoteTaskEnv(server.address)
         env.reset()
         assert env.step("x" * 5000)[4]["end_reason"] == "worker_lost"
@@ -388,7 +388,7 @@ def test_a_message_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_client_that_dies_while_it_sends_is_no_error(tmp_path: Path) -> None:
-    with closing(opened(tmp_path / "a.db")) as session:
+    with closing(open_session(tmp_path / "a.db")) as session:
         app = make_app(session, EnvsAPI(BENCHMARK, EnvPools(gym.make), session, ServerLimits(), {}))
         break_off(app, "/tickets/report")
 
@@ -396,7 +396,7 @@ def test_a_client_that_dies_while_it_sends_is_no_error(tmp_path: Path) -> None:
 def test_text_that_is_not_utf8_is_told_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with standing(opened(tmp_path / "a.db")) as server:
+    with run_server(open_session(tmp_path / "a.db")) as server:
         with connect(server.address.replace("http", "ws") + "/ws") as client:
             client.send(b"\xff\xfe", text=True)
             with pytest.raises(ConnectionClosed, match="1007"):
@@ -409,7 +409,7 @@ def test_text_that_is_not_utf8_is_told_in_one_line(
 
 
 def test_tokens_open_what_they_are_for(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
+    with run_server(open_session(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
         assert TicketClient(server.address, SECRET).metrics()["tickets_out"] == 0
         for token in (None, GUEST, "wrong"):
             with pytest.raises(RemoteError, match="Bearer TOKEN"):
@@ -454,12 +454,12 @@ def test_pages_of_other_sites_are_kept_out(
 
 
 def test_a_server_that_comes_back_is_found_again(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db")) as first:
+    with run_server(open_session(tmp_path / "a.db")) as first:
         client, port = TicketClient(first.address), int(first.address.rpartition(":")[2])
         env = RemoteTaskEnv(first.address)
         env.reset()
         ticket = client.take()
-    with standing(opened(tmp_path / "a.db"), port=port):
+    with run_server(open_session(tmp_path / "a.db"), port=port):
         assert client.report(ticket["id"], episode(ticket)) == "reported"
         assert env.step("press red")[4]["end_reason"] == "worker_lost"
         assert env.reset()[1]["step"] == 0

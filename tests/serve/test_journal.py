@@ -13,7 +13,7 @@ import pytest
 from coevo_gym.core.errors import StoreError
 from coevo_gym.serve.journal import Journal, JournalCall
 from coevo_gym.serve.server import ServedCurriculum
-from tests.serve.standing import opened, status
+from tests.serve.standing import end_ticket, open_session
 from tests.serve.test_journaled_session import killed, played, take
 
 ABOUT = {"group_size": 2, "benchmark": "toy"}
@@ -32,7 +32,7 @@ def write_journal(path: Path, n: int = 40) -> list[JournalCall]:
 
 def contents(path: Path) -> tuple[Any, list[JournalCall]]:
     with closing(Journal(path, ABOUT)) as journal:
-        return journal.snapshot(), list(journal.calls())
+        return journal.read_snapshot(), list(journal.read_calls())
 
 
 def check_flips(path: Path, n_seeds: int) -> None:
@@ -87,7 +87,7 @@ def test_a_changed_row_is_named(change: str, why: str, tmp_path: Path) -> None:
 
 def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    first = opened(path)
+    first = open_session(path)
     for _ in range(5):
         ticket = take(first)
         first.report(ticket.id, played(ticket))
@@ -96,8 +96,8 @@ def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
         db.execute("UPDATE calls SET body = x'00' WHERE number = 8")
         db.commit()
     with pytest.raises(StoreError, match=r"call 8 of 10 failed.*is damaged.*--recover"):
-        opened(path)
-    with opened(path, recover=True) as second:
+        open_session(path)
+    with open_session(path, recover=True) as second:
         assert "the last 3 calls (2 reports)" in second.recovered
         assert second.counts["reported"] == 3
 
@@ -105,14 +105,14 @@ def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
 def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:
     practice = ServedCurriculum(benchmark="toy", curriculum="coevolve", initial_size=2)
     path = tmp_path / "a.db"
-    first = practice.open(path)
-    assert status(first, "group-0/0@nowhere", {}) == ""
+    first = practice.open_session(path)
+    assert end_ticket(first, "group-0/0@nowhere", {}) == ""
     killed(first)
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE calls SET at = at + 1 WHERE number = 1")
         db.commit()
     with pytest.raises(StoreError, match=r"call 1 of \d+ failed"):
-        practice.open(path)
-    with practice.open(path, recover=True) as second:
+        practice.open_session(path)
+    with practice.open_session(path, recover=True) as second:
         assert "Dropped the last" in second.recovered
         assert second.counts["unknown"] == 0

@@ -28,7 +28,7 @@ from coevo_gym.envs.webshop import WebShopBenchmark
 from coevo_gym.serve import recorded
 from coevo_gym.serve.journaled_session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
-from tests.serve.standing import CONFIG, Clock, FindsTasks, opened, status
+from tests.serve.standing import CONFIG, Clock, FindsTasks, end_ticket, open_session
 
 
 def take(session: JournaledSession, *, mine: bool = False, **fields: Any) -> Ticket:
@@ -49,17 +49,17 @@ def killed(session: JournaledSession) -> None:
 
 
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     done, out = take(first), take(first, request="mine", policy_version=3)
-    assert status(first, done.id, played(done)) == "reported"
+    assert end_ticket(first, done.id, played(done)) == "reported"
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.replayed
         assert second.outstanding == (out,)
         assert second.take(request="mine") == out
-        assert status(second, done.id, played(done)) == "reported"
+        assert end_ticket(second, done.id, played(done)) == "reported"
         assert second.counts["double"] == 1
-        assert status(second, out.id, played(out)) == "reported"
+        assert end_ticket(second, out.id, played(out)) == "reported"
         assert second.metrics()["groups"] == 1
 
 
@@ -72,15 +72,15 @@ def test_it_is_the_same_stream_as_without_a_kill(tmp_path: Path) -> None:
             seen.append((ticket.task.id, ticket.group_id))
         return seen
 
-    whole = opened(tmp_path / "whole.db")
+    whole = open_session(tmp_path / "whole.db")
     expected = practise(whole, 21)
-    first = opened(tmp_path / "parts.db")
+    first = open_session(tmp_path / "parts.db")
     actual = practise(first, 10)
     killed(first)
-    second = opened(tmp_path / "parts.db")
+    second = open_session(tmp_path / "parts.db")
     actual += practise(second, 5)
     second.close()
-    with opened(tmp_path / "parts.db") as third:
+    with open_session(tmp_path / "parts.db") as third:
         assert third.metrics()["tickets_taken"] == 15
         assert actual + practise(third, 6) == expected
         assert third.state_dict() == whole.state_dict()
@@ -89,13 +89,13 @@ def test_it_is_the_same_stream_as_without_a_kill(tmp_path: Path) -> None:
 
 def test_leases_go_on_with_what_was_left(tmp_path: Path) -> None:
     clock = Clock()
-    first = opened(tmp_path / "a.db", monotonic=clock)
+    first = open_session(tmp_path / "a.db", monotonic=clock)
     old = take(first)
     clock.now = 40.0
     young = take(first)
     killed(first)
     clock.now = 1e6  # the time in between does not count
-    with opened(tmp_path / "a.db", monotonic=clock) as second:
+    with open_session(tmp_path / "a.db", monotonic=clock) as second:
         second.sweep()
         assert second.outstanding == (old, young)
         clock.now += 20.0
@@ -104,16 +104,16 @@ def test_leases_go_on_with_what_was_left(tmp_path: Path) -> None:
         assert second.renew(old.id) is False
         assert second.renew(young.id) is True
         clock.now += 59.0
-        assert status(second, old.id, played(old)) == "lapsed"
-        assert status(second, young.id, played(young)) == "reported"
+        assert end_ticket(second, old.id, played(old)) == "lapsed"
+        assert end_ticket(second, young.id, played(young)) == "reported"
         assert second.counts["late"] == 1
 
 
 def test_what_ran_in_the_lost_process_is_given_back(tmp_path: Path) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     mine, other = take(first, mine=True), take(first)
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.outstanding == (other,)
         again = take(second)
         assert (again.group_id, again.index) == (mine.group_id, mine.index)
@@ -123,7 +123,7 @@ def test_a_snapshot_takes_the_place_of_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "SNAPSHOT_BYTES", 1)
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     for _ in range(40):
         ticket = take(first)
         first.report(ticket.id, played(ticket))
@@ -131,20 +131,20 @@ def test_a_snapshot_takes_the_place_of_calls(
     assert n_calls < 80
     state = first.state_dict()
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.state_dict() == state
         assert second.counts["reported"] == 40
 
 
 def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     ticket = take(first, request="r")
     first.report(ticket.id, played(ticket))
-    first._kept._snapshot()
+    first._kept._take_snapshot()
     assert take(first, request="r") == ticket
     out = take(first)
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.outstanding == (out,)
         assert second.counts["taken"] == 2
 
@@ -193,26 +193,26 @@ def waiting(session: JournaledSession) -> Ticket:
 
 
 def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as session:
+    with open_session(tmp_path / "a.db") as session:
         saved = json.loads(json.dumps(session.state_dict()))
         old = take(session)
         session.load_state_dict(saved)
         new = take(session)
         assert (old.task, old.group_id, old.index) == (new.task, new.group_id, new.index)
         assert old.id != new.id
-        assert status(session, old.id, played(old)) == ""
+        assert end_ticket(session, old.id, played(old)) == ""
         assert session.counts["unknown"] == 1
         assert session.outstanding == (new,)
         with pytest.raises(ConfigError, match="cannot be loaded"):
             session.load_state_dict({"curriculum": {}, "ledger": {}, "rng": {}})
         assert session.outstanding == (new,)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.outstanding == (new,)
-        assert status(second, new.id) == "given back"
+        assert end_ticket(second, new.id) == "given back"
 
 
 def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as session:
+    with open_session(tmp_path / "a.db") as session:
         ticket = take(session)
         with pytest.raises(TaskError, match="not valid trajectory JSON"):
             session.report(ticket.id, {"task_id": 3})
@@ -220,14 +220,14 @@ def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
             session.report(ticket.id, trajectory_to_json(trajectory(TRAIN[20])))
         assert session.outstanding == (ticket,)
         body = json.loads(json.dumps(trajectory_to_json(played(ticket))))
-        assert status(session, ticket.id, body) == "reported"
-        assert status(session, ticket.id, {"task_id": 3}) == "reported"
+        assert end_ticket(session, ticket.id, body) == "reported"
+        assert end_ticket(session, ticket.id, {"task_id": 3}) == "reported"
 
 
 def test_a_full_disk_stops_it_before_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     ticket = take(first)
 
     def full(calls: Any, *, synced: bool) -> None:
@@ -239,9 +239,9 @@ def test_a_full_disk_stops_it_before_it_answers(
     with pytest.raises(StoreError, match="Restart the server to continue"):
         first.take()
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.outstanding == (ticket,)
-        assert status(second, ticket.id, played(ticket)) == "reported"
+        assert end_ticket(second, ticket.id, played(ticket)) == "reported"
 
 
 @pytest.mark.parametrize("name", ["a.db", "a.db-wal"])
@@ -250,7 +250,7 @@ def test_a_file_that_is_deleted_in_use_is_noticed_and_kept(
     name: str, call: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.db"
-    session = opened(path)
+    session = open_session(path)
     done, ticket = take(session), take(session)
     session.report(done.id, played(done))
     (tmp_path / name).unlink()
@@ -265,33 +265,33 @@ def test_a_file_that_is_deleted_in_use_is_noticed_and_kept(
         with pytest.raises(StoreError, match="has stopped"):
             session.take()
         session.close()
-    with opened(tmp_path / "a.db.copy-1") as again:
-        assert status(again, done.id, played(done)) == "reported"
+    with open_session(tmp_path / "a.db.copy-1") as again:
+        assert end_ticket(again, done.id, played(done)) == "reported"
         assert again.counts["reported"] == 1 + (call == "report")
 
 
 def test_a_file_that_is_moved_in_use_goes_on_where_it_is_put_back(tmp_path: Path) -> None:
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    session = opened(here / "a.db")
+    session = open_session(here / "a.db")
     ticket = take(session)
     here.rename(elsewhere)
     with pytest.raises(StoreError, match="If it was moved, move it back"):
         session.report(ticket.id, played(ticket))
     killed(session)
     elsewhere.rename(here)
-    with opened(here / "a.db") as again:
-        assert status(again, ticket.id, played(ticket)) == "reported"
+    with open_session(here / "a.db") as again:
+        assert end_ticket(again, ticket.id, played(ticket)) == "reported"
         assert again.counts["reported"] == 1
 
 
 def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db"), pytest.raises(StoreError, match="is in use"):
-        opened(tmp_path / "a.db")
+    with open_session(tmp_path / "a.db"), pytest.raises(StoreError, match="is in use"):
+        open_session(tmp_path / "a.db")
     with pytest.raises(StoreError, match=r"a session with group_size=2 \(now 3\)"):
-        opened(tmp_path / "a.db", group_size=3)
+        open_session(tmp_path / "a.db", group_size=3)
     (tmp_path / "b.db").write_text("no database" * 1000)
     with pytest.raises(StoreError, match=r"b\.db"):
-        opened(tmp_path / "b.db")
+        open_session(tmp_path / "b.db")
 
 
 class Breaks(PoolCurriculum):
@@ -321,7 +321,7 @@ def test_a_call_that_fails_half_way_stops_the_session(
     monkeypatch.setattr(Breaks, "error", error)
     first = breaking(tmp_path / "a.db")
     done, last = take(first), take(first)
-    assert status(first, done.id, played(done)) == "reported"
+    assert end_ticket(first, done.id, played(done)) == "reported"
     expected = StoreError if issubclass(error, Exception) else error
     with pytest.raises(expected, match="tuple index out of range"):
         first.report(last.id, played(last))
@@ -332,7 +332,7 @@ def test_a_call_that_fails_half_way_stops_the_session(
     monkeypatch.setattr(Breaks, "broken", False)
     with breaking(tmp_path / "a.db") as second:
         assert second.outstanding == (last,)
-        assert status(second, last.id, played(last)) == "reported"
+        assert end_ticket(second, last.id, played(last)) == "reported"
         assert (second.counts["reported"], second.metrics()["groups"]) == (2, 1)
 
 
@@ -344,7 +344,7 @@ def test_a_report_that_could_not_be_recorded_is_refused(
         for _ in range(2):  # a step without calls is odd, and can be recorded
             ticket = take(session)
             odd = replace(played(ticket), steps=(Step("", "", "search[mug]"),))
-            assert status(session, ticket.id, odd) == "reported"
+            assert end_ticket(session, ticket.id, odd) == "reported"
         assert session.metrics()["groups"] == 1
         ticket = take(session)
         endless = (Step("", "", "buy", reward=math.nan),)
@@ -357,7 +357,7 @@ def test_a_report_that_could_not_be_recorded_is_refused(
         with pytest.raises(TaskError, match="policy version"):
             session.report(ticket.id, replace(played(ticket), policy_version=10**30))
         assert session.outstanding == (ticket,)
-        assert status(session, ticket.id, played(ticket)) == "reported"
+        assert end_ticket(session, ticket.id, played(ticket)) == "reported"
 
 
 def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
@@ -388,7 +388,9 @@ def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
         assert "Dropped the last 8 calls (4 reports)" in second.recovered
         assert second.state_dict() == state
         assert second.counts["reported"] == 1
-        assert status(second, out.id, played(out)) == ""  # its id may be another ticket's by now
+        assert (
+            end_ticket(second, out.id, played(out)) == ""
+        )  # its id may be another ticket's by now
     monkeypatch.setattr(Breaks, "broken", False)
     with breaking(tmp_path / "a.db.copy-1") as whole:
         assert whole.counts["reported"] == 5
@@ -443,7 +445,7 @@ def test_a_round_that_cannot_be_applied_stops_the_session(tmp_path: Path) -> Non
 def test_a_full_disk_at_a_load_stops_it_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     saved, ticket = first.state_dict(), take(first)
 
     def full(at: float, state: Any) -> int:
@@ -453,7 +455,7 @@ def test_a_full_disk_at_a_load_stops_it_as_it_was(
     with pytest.raises(StoreError, match="disk is full"):
         first.load_state_dict(saved)
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert second.outstanding == (ticket,)
 
 

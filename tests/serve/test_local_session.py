@@ -16,7 +16,7 @@ from coevo_gym.curricula.session.session_calls import SessionCall
 from coevo_gym.serve import envs
 from coevo_gym.serve.envs import LocalSession
 from coevo_gym.serve.journaled_session import JournaledSession
-from tests.serve.standing import CONFIG, WAIT_S, FindsTasks, opened
+from tests.serve.standing import CONFIG, WAIT_S, FindsTasks, open_session
 from tests.serve.test_journaled_session import killed
 from tests.toy import BENCHMARK
 
@@ -39,7 +39,7 @@ def sampler(session: JournaledSession, stop: threading.Event) -> EvolvingTaskSam
 
 
 def test_a_sampler_practises_it(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as session:
+    with open_session(tmp_path / "a.db") as session:
         env = sampler(session, threading.Event())
         for _ in range(2):
             env.reset()
@@ -54,12 +54,12 @@ def test_a_sampler_practises_it(tmp_path: Path) -> None:
 
 
 def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> None:
-    first = opened(tmp_path / "a.db")
+    first = open_session(tmp_path / "a.db")
     env = sampler(first, threading.Event())
     env.reset(options={"policy_version": 3})
     assert first.outstanding == (env.ticket,)
     killed(first)
-    with opened(tmp_path / "a.db") as second:
+    with open_session(tmp_path / "a.db") as second:
         assert not second.outstanding
         assert second.counts["given_back"] == 1
 

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from coevo_gym.serve.server import listen
 from coevo_gym.serve.tokens import Tokens
-from tests.serve.standing import WAIT_S, opened, standing
+from tests.serve.standing import WAIT_S, open_session, run_server
 
 SECRET, GUEST = "s" * 32, "g" * 32
 AGENTS = """
@@ -130,7 +130,7 @@ def model(action: str) -> Iterator[tuple[str, list[Any]]]:
 @pytest.mark.slow
 def test_the_client_of_openenv(tmp_path: Path) -> None:
     clients = installed(tmp_path / "venv", "openenv==0.10.0")
-    with standing(opened(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
+    with run_server(open_session(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
         done = subprocess.run(
             [clients / "python", "-c", AGENTS, server.address, GUEST],
             capture_output=True,
@@ -152,7 +152,7 @@ def test_the_client_of_openenv(tmp_path: Path) -> None:
 def test_the_taskset_of_verifiers(tmp_path: Path) -> None:
     clients = installed(tmp_path / "venv", "verifiers[openenv]==0.4.0")
     with (
-        standing(opened(tmp_path / "a.db")) as server,
+        run_server(open_session(tmp_path / "a.db")) as server,
         model("press red") as (endpoint, asked),
     ):
         order = EVALUATION.format(model=endpoint, server=server.address)

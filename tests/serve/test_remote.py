@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 import coevo_gym
 from coevo_gym.remote import RemoteTaskEnv
-from tests.serve.standing import opened, standing
+from tests.serve.standing import open_session, run_server
 
 FILE = Path(coevo_gym.__file__).with_name("remote.py")
 PLAYED = """
@@ -63,7 +63,7 @@ def test_it_runs_in_a_venv_of_old_pins(tmp_path: Path) -> None:
     )
     (tmp_path / "coevo_remote.py").write_text(FILE.read_text())
     (tmp_path / "play.py").write_text(PLAYED)
-    with standing(opened(tmp_path / "a.db")) as server:
+    with run_server(open_session(tmp_path / "a.db")) as server:
         done = subprocess.run(
             [python, "play.py", server.address],
             capture_output=True,
@@ -76,7 +76,7 @@ def test_it_runs_in_a_venv_of_old_pins(tmp_path: Path) -> None:
 
 
 def test_workers_in_processes_of_their_own_share_one_curriculum(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db")) as server:
+    with run_server(open_session(tmp_path / "a.db")) as server:
         make_env = partial(RemoteTaskEnv, server.address)
         envs = AsyncVectorEnv([make_env] * 2, shared_memory=False, context="spawn")
         envs.reset()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from coevo_gym.remote import RemoteError, RemoteTaskEnv, TicketClient
-from tests.serve.standing import opened, standing
+from tests.serve.standing import open_session, run_server
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def encrypting(address: str, certificate: Path) -> Iterator[str]:
 def test_both_faces_are_reached_behind_a_proxy_that_encrypts(
     tmp_path: Path, certificate: Path
 ) -> None:
-    session = opened(tmp_path / "s.db")
-    with standing(session) as server, encrypting(server.address, certificate) as address:
+    session = open_session(tmp_path / "s.db")
+    with run_server(session) as server, encrypting(server.address, certificate) as address:
         tickets = TicketClient(address)
         assert tickets.give_back(tickets.take()["id"]) == "given back"
         env = RemoteTaskEnv(address, split="val")

@@ -11,9 +11,9 @@ from simulated.benchmark import (
     SkillBenchmark,
     SkillVerifier,
     SkillWorld,
-    episode,
+    make_trajectory,
     register,
-    use,
+    use_action,
 )
 from simulated.learner import Rollouts, SkillLearner, chains_of, gradient, sigmoid
 from simulated.worlds import WorldConfig
@@ -36,7 +36,7 @@ def task_of(*skills: int, difficulty: float = 0.0, **world: object) -> Task:
         instruction=f"{skills} {difficulty}",
         world=chain,
         verifier=SkillVerifier(n_skills=len(skills)),
-        solution=tuple(map(use, skills)),
+        solution=tuple(map(use_action, skills)),
     )
 
 
@@ -56,8 +56,8 @@ def objective(logits: np.ndarray, rollouts: Rollouts) -> np.ndarray:
 def test_the_gradient_is_that_of_the_objective() -> None:
     learner = learner_of()
     tasks = [task_of(0, 1, 2), task_of(3), task_of(4, 4), task_of(5, 0, difficulty=1.0)]
-    learner.meet(tasks)
-    rollouts = learner.act(tasks, 8, np.random.default_rng(1))
+    learner.add_memories(tasks)
+    rollouts = learner.sample_rollouts(tasks, 8, np.random.default_rng(1))
     assert 0 < rollouts.rewards.mean() < 1
     logits = np.log(rollouts.chances / (1 - rollouts.chances))
     numeric, h = np.zeros_like(logits), 1e-5
@@ -74,9 +74,9 @@ def test_a_step_succeeds_as_often_as_its_chance_says() -> None:
     learner = learner_of()
     learner.strengths[:2] = 1.0, -0.5
     task = task_of(0, 1, difficulty=0.25)
-    learner.meet([task])
+    learner.add_memories([task])
     learner.memories[0] = 0.5
-    rollouts = learner.act([task], 20_000, np.random.default_rng(0))
+    rollouts = learner.sample_rollouts([task], 20_000, np.random.default_rng(0))
     first, second = sigmoid(np.array([1.25, -0.25]))
     assert rollouts.chances[0, :2] == pytest.approx([first, second])
     assert rollouts.rewards.mean() == pytest.approx(first * second, abs=0.02)
@@ -88,10 +88,10 @@ def test_what_is_learned_is_shared_but_for_the_memory_of_the_task() -> None:
     for memory in (0.0, 1.0):
         learner = learner_of(SMALL.model_copy(update={"memory": memory}))
         task, other = task_of(0, 1), task_of(0, 1, difficulty=0.1)
-        learner.meet([task, other])
+        learner.add_memories([task, other])
         before, rng = learner.strengths.copy(), np.random.default_rng(0)
         for _ in range(20):
-            learner.learn(learner.act([task], 8, rng))
+            learner.learn(learner.sample_rollouts([task], 8, rng))
         assert np.array_equal(learner.strengths[2:], before[2:])
         assert learner.memories[1] == 0
         assert (learner.strengths[0] > before[0]) == (memory == 0.0)
@@ -101,10 +101,10 @@ def test_what_is_learned_is_shared_but_for_the_memory_of_the_task() -> None:
 def test_what_is_not_practised_is_forgotten() -> None:
     learner = learner_of(SMALL.model_copy(update={"decay": 0.1}))
     broken = task_of(0, broken=True)
-    learner.meet([broken])
+    learner.add_memories([broken])
     first = learner.strengths.copy()
     learner.strengths = first + 1.0
-    learner.learn(learner.act([broken], 8, np.random.default_rng(0)))
+    learner.learn(learner.sample_rollouts([broken], 8, np.random.default_rng(0)))
     np.testing.assert_allclose(learner.strengths, first + 0.9)
 
 
@@ -112,8 +112,8 @@ def test_nobody_solves_a_broken_task_and_a_coin_decides_others() -> None:
     learner = learner_of()
     learner.strengths[:] = 20.0
     broken, coin = task_of(0, broken=True), task_of(0, 1, coin=True)
-    learner.meet([broken, coin])
-    rollouts = learner.act([broken, coin], 2_000, np.random.default_rng(0))
+    learner.add_memories([broken, coin])
+    rollouts = learner.sample_rollouts([broken, coin], 2_000, np.random.default_rng(0))
     assert rollouts.rewards[0].max() == 0
     assert rollouts.n_used[1].min() == 2
     assert rollouts.rewards[1].mean() == pytest.approx(0.5, abs=0.05)
@@ -141,7 +141,7 @@ def test_episodes_are_recorded_as_the_env_would(n_used: int, wander_steps: int) 
     played = trajectory_of(env, group_id="g", policy_version=7)
     solved = n_used == 2
     assert info["success"] is solved
-    record = episode(task.id, task.world, n_used, solved, group_id="g", version=7)
+    record = make_trajectory(task.id, task.world, n_used, solved, group_id="g", version=7)
     assert record == played
 
 
@@ -150,7 +150,9 @@ def test_a_replay_finds_out_what_is_broken() -> None:
     for task, solved in ((task_of(1, 2), True), (task_of(1, 2, broken=True), False)):
         assert benchmark.replay(task, task.solution).solves is solved
         assert benchmark.replay(task, ()).scores == (0.0,)
-    assert benchmark.replay(task_of(1, 2), (use(1), FUMBLE, use(2)), to_error=True).errors == (
+    assert benchmark.replay(
+        task_of(1, 2), (use_action(1), FUMBLE, use_action(2)), to_error=True
+    ).errors == (
         "",
         "the skill fails",
     )

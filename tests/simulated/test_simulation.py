@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from simulated.benchmark import SkillWorld, register, world_of
-from simulated.generator import SkillExplorer, held_out
-from simulated.simulation import simulate, world_settings
-from simulated.worlds import WORLDS, WorldConfig, world_named
+from simulated.generator import SkillExplorer, draw_held_out
+from simulated.simulation import curriculum_settings, simulate
+from simulated.worlds import WORLDS, WorldConfig, find_world
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
@@ -32,7 +32,7 @@ def run(
     **settings: Any,
 ) -> dict[str, float]:
     """A run with a kind of growth."""
-    tree = overlay(CurriculumConfig, world_settings(world), {"growth": {"kind": kind}})
+    tree = overlay(CurriculumConfig, curriculum_settings(world), {"growth": {"kind": kind}})
     whole = CurriculumConfig.model_validate(overlay(CurriculumConfig, tree, settings))
     return simulate(world, whole, seed=seed, proof=proof)
 
@@ -45,7 +45,7 @@ def explorer_of(world: WorldConfig) -> SkillExplorer:
 def drafts_of(world: WorldConfig, context: dict[str, Any], n: int = 200) -> list[SkillWorld]:
     """The worlds of drafts from a context on one native task."""
     explorer = explorer_of(world)
-    (task,) = explorer.native(1, np.random.default_rng(1))
+    (task,) = explorer.draw_native_tasks(1, np.random.default_rng(1))
     worlds = []
     for seed in range(n):
         rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def test_unguided_drafts_are_of_the_skills_that_the_generator_thinks_of() -> Non
 
 def test_variations_are_near_to_their_task() -> None:
     world = WorldConfig(skew=0.0)
-    (task,) = explorer_of(world).native(1, np.random.default_rng(1))
+    (task,) = explorer_of(world).draw_native_tasks(1, np.random.default_rng(1))
     near = world_of(task)
     worlds = drafts_of(world, {"kind": BOUNDARY})
     share = np.mean([w.skills[0] == near.skills[0] for w in worlds])
@@ -120,7 +120,7 @@ def test_drafts_are_broken_trivial_or_for_a_coin_as_often_as_the_world_says() ->
 
 
 def test_held_out_tasks_ask_for_all_skills_alike() -> None:
-    chains = held_out(WorldConfig(skew=2.0), 4_000, np.random.default_rng(0))
+    chains = draw_held_out(WorldConfig(skew=2.0), 4_000, np.random.default_rng(0))
     counts = np.bincount(chains.skills[chains.asked], minlength=40)
     assert counts.min() > 0.7 * counts.mean()
 
@@ -135,9 +135,9 @@ def test_proof_keeps_what_is_broken_out_of_the_pool() -> None:
 
 
 def test_unknown_worlds_are_refused() -> None:
-    assert world_named("skew") is WORLDS["skew"]
+    assert find_world("skew") is WORLDS["skew"]
     with pytest.raises(ConfigError, match=r"Unknown world 'skwe'.*plain"):
-        world_named("skwe")
+        find_world("skwe")
 
 
 def test_targets_are_planned_from_the_native_tasks_of_the_seed() -> None:

@@ -16,13 +16,13 @@ _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 
 def propose(walk: Sequence[Exchange]) -> Iterator[Proposal]:
     """One request for two calls, and a conversation of two turns for four."""
-    worked = list(_worked(walk))
+    worked = list(_successful_messages(walk))
     if len(worked) >= 2:
-        instruction = " Then ".join(f"{_wish(message)}." for message in worked[:2])
+        instruction = " Then ".join(f"{_request_text(message)}." for message in worked[:2])
         yield _proposal((f"Please {instruction}",), worked[:2])
     if len(worked) >= 4:
         turns = tuple(
-            f"Could you {_wish(first)}, and {_wish(second)}?"
+            f"Could you {_request_text(first)}, and {_request_text(second)}?"
             for first, second in (worked[:2], worked[2:4])
         )
         yield _proposal(turns, [*worked[:2], "That is done.", *worked[2:4], "That, too."])
@@ -34,7 +34,7 @@ def _proposal(turns: tuple[str, ...], actions: Sequence[str]) -> Proposal:
     )
 
 
-def _worked(walk: Sequence[Exchange]) -> Iterator[str]:
+def _successful_messages(walk: Sequence[Exchange]) -> Iterator[str]:
     """The messages whose call gave something new, and no error."""
     seen = {"None", "{}", "[]"}
     for exchange in walk:
@@ -53,7 +53,7 @@ def _is_false(result: str) -> bool:
     return isinstance(output, dict) and not next(iter(output.values()), None)
 
 
-def _wish(message: str) -> str:
+def _request_text(message: str) -> str:
     """A message's call in words: what it is for, and what it is given."""
     (call,) = (item for item in parse_message(message) if isinstance(item, Call))
     purpose = _PURPOSE.findall(message)[-1]

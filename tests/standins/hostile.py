@@ -51,7 +51,7 @@ PROPOSALS = st.builds(
 )
 
 
-def drafted(benchmark: Proposable, proposal: Proposal, context: Context) -> Draft | None:
+def draft_or_none(benchmark: Proposable, proposal: Proposal, context: Context) -> Draft | None:
     """The draft of a proposal; None if there is none, for a reason that is told."""
     try:
         return benchmark.draft(proposal, context)

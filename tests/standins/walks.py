@@ -40,7 +40,7 @@ class ByRule:
         return [Act(self._rule(view, self._rng)) for view in views]
 
 
-def at_random(benchmark: str) -> Rule:
+def random_rule(benchmark: str) -> Rule:
     """Any of the benchmark's choices."""
     choices = get_benchmark(benchmark).choices
 
@@ -73,7 +73,7 @@ def exchanges(trajectory: Trajectory) -> tuple[Exchange, ...]:
     )
 
 
-def evolved(
+def evolve_tasks(
     sources: Sequence[Task], rule: Rule, propose: Propose, *, max_steps: int, wanted: int
 ) -> tuple[list[Task], list[Verdict]]:
     """Explore opened sources until so many tasks are accepted: those, and all verdicts."""
@@ -97,7 +97,7 @@ def evolved(
 def assert_no_source_is_told(sources: Sequence[Task], verdicts: Sequence[Verdict]) -> None:
     """No draft holds what the task that its walk began in had asked for."""
     assert any(verdict.accepted for verdict in verdicts)
-    wanted = {source.id: _wanted(source) for source in sources}
+    wanted = {source.id: _requests_of(source) for source in sources}
     for verdict in verdicts:
         drafted = _strings(verdict.draft)
         for parent in verdict.draft["parents"]:
@@ -106,7 +106,7 @@ def assert_no_source_is_told(sources: Sequence[Task], verdicts: Sequence[Verdict
             ]
 
 
-def _wanted(source: Task) -> list[str]:
+def _requests_of(source: Task) -> list[str]:
     """What a task asks for, in all its turns; a turn of a word or two may be said by chance."""
     texts = [source.instruction, *getattr(source.world, "turns", ())]
     return [" ".join(text.casefold().split()) for text in texts if len(text.split()) > 2]

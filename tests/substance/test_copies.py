@@ -52,9 +52,9 @@ def test_a_copy_in_other_words_is_rejected(
     if name == "appworld":
         request.getfixturevalue("appworld_root")
     monkeypatch.syspath_prepend(BENCH)
-    from honest_drafts import judged
+    from honest_drafts import judge_drafts
 
-    for one in judged(name, N):
+    for one in judge_drafts(name, N):
         if one.lost:
             continue
         for how, change in COPIES.items():

@@ -21,9 +21,9 @@ def test_fifty_honest_drafts_pass(
     if name == "appworld":
         request.getfixturevalue("appworld_root")
     monkeypatch.syspath_prepend(BENCH)
-    from honest_drafts import judged
+    from honest_drafts import judge_drafts
 
-    results = judged(name, N)
+    results = judge_drafts(name, N)
     lost = [(one.draft.instruction, one.verdict.reason) for one in results if one.lost]
     assert len(results) == N
     assert len(lost) <= MAX_LOST[name], lost
@@ -31,7 +31,7 @@ def test_fifty_honest_drafts_pass(
 
 def test_some_honest_drafts_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCH)
-    from honest_drafts import judged
+    from honest_drafts import judge_drafts
 
     for name, n in {"webshop": N, "bfcl": 12, "alfworld": 4}.items():
-        assert not [one.verdict.reason for one in judged(name, n) if one.lost]
+        assert not [one.verdict.reason for one in judge_drafts(name, n) if one.lost]

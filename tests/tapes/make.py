@@ -33,7 +33,7 @@ from coevo_gym.store.answers import AnswerFile
 from tests.standins import appworld, webshop
 from tests.tapes.pipeline import pipeline, tape_file
 from tests.tapes.standin import StandIn
-from tests.tapes.training import trained
+from tests.tapes.training import train_on_tape
 from tests.tapes.webshop import Shopper, browse
 
 KINDS = ("forgetting", "boundary", "rare", "learnable")
@@ -56,7 +56,7 @@ class Tape(NamedTuple):
     settings: Mapping[str, Any]
 
 
-def weak(name: str, n: int, max_steps: int | None = None) -> tuple[Context, ...]:
+def failure_contexts(name: str, n: int, max_steps: int | None = None) -> tuple[Context, ...]:
     """Contexts of two random rollouts each, on the first training tasks."""
     benchmark = get_benchmark(name)
     tasks = benchmark.tasks(Split.TRAIN)[:n]
@@ -79,27 +79,27 @@ def weak(name: str, n: int, max_steps: int | None = None) -> tuple[Context, ...]
     )
 
 
-def _guided() -> Round:
-    return Round(id="round-1", contexts=weak("webshop", N_WEAK), budget=64, seed=1)
+def _guided_round() -> Round:
+    return Round(id="round-1", contexts=failure_contexts("webshop", N_WEAK), budget=64, seed=1)
 
 
-def _first() -> Round:
+def _unguided_round() -> Round:
     return Round.unguided(100, seed=1)
 
 
-def _of_shop() -> Policy:
+def _shop_policy() -> Policy:
     return StandIn(browse, webshop.propose, load_prompt("webshop").header.answer)
 
 
-def _of_apps() -> Policy:
+def _app_policy() -> Policy:
     return StandIn(appworld.busy, appworld.propose, load_prompt("appworld").header.answer)
 
 
 TAPES: Mapping[str, Tape] = {
-    "webshop": Tape("webshop", _guided, lambda: Shopper().policy(), {"max_steps": 8}),
-    "webshop_first": Tape("webshop", _first, _of_shop, {"walks": 1, "max_steps": 6}),
+    "webshop": Tape("webshop", _guided_round, lambda: Shopper().policy(), {"max_steps": 8}),
+    "webshop_first": Tape("webshop", _unguided_round, _shop_policy, {"walks": 1, "max_steps": 6}),
     "appworld_first": Tape(
-        "appworld", _first, _of_apps, {"walks": 1, "max_steps": 6, "concurrency": 4}
+        "appworld", _unguided_round, _app_policy, {"walks": 1, "max_steps": 6, "concurrency": 4}
     ),
 }
 """Tapes of single rounds by name."""
@@ -107,7 +107,7 @@ OF_TRAINING = "webshop_llm"
 """The tape of a whole run, see :mod:`tests.tapes.training`."""
 
 
-def carried_out(
+def run_tape(
     name: str,
     store: AnswerStore,
     mode: TapeMode,
@@ -123,20 +123,20 @@ def carried_out(
 def make(name: str, path: Path, round: Round | None = None) -> RoundResult:
     """Record a tape."""
     path.unlink(missing_ok=True)
-    return carried_out(name, AnswerFile(path), "record", TAPES[name].model(), round)
+    return run_tape(name, AnswerFile(path), "record", TAPES[name].model(), round)
 
 
-def make_of_training(path: Path) -> None:
+def make_training_tape(path: Path) -> None:
     """Record the tape of a whole run."""
     path.unlink(missing_ok=True)
     with TemporaryDirectory() as folder:
-        trained(Path(folder) / "run", path, record=True)
+        train_on_tape(Path(folder) / "run", path, record=True)
 
 
 if __name__ == "__main__":
     for each in sys.argv[1:] or (*TAPES, OF_TRAINING):
         if each == OF_TRAINING:
-            make_of_training(tape_file(each))
+            make_training_tape(tape_file(each))
         else:
             result = make(each, tape_file(each))
             print(each, len(result.accepted), "accepted of", len(result.verdicts))

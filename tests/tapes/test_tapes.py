@@ -22,10 +22,10 @@ from coevo_gym.store.answers import AnswerFile
 from coevo_gym.store.folder import read_json
 from coevo_gym.store.reader import RunReader
 from tests.standins import alfworld, bfcl, walks
-from tests.tapes.make import KINDS, OF_TRAINING, TAPES, carried_out, make, make_of_training
+from tests.tapes.make import KINDS, OF_TRAINING, TAPES, make, make_training_tape, run_tape
 from tests.tapes.pipeline import PROMPTS, tape_file
 from tests.tapes.standin import AdvisesByRule
-from tests.tapes.training import trained
+from tests.tapes.training import train_on_tape
 
 QUICK = ("webshop", "webshop_first")
 
@@ -42,7 +42,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def replayed(name: str, round: Round | None = None) -> RoundResult:
-    return carried_out(name, AnswerFile(tape_file(name)), "replay", round=round)
+    return run_tape(name, AnswerFile(tape_file(name)), "replay", round=round)
 
 
 def as_bytes(result: RoundResult) -> bytes:
@@ -76,12 +76,12 @@ def test_the_shop_evolves_from_a_tape() -> None:
 
 
 def test_the_tape_of_training_is_what_its_rules_make(tmp_path: Path) -> None:
-    make_of_training(tmp_path / "tape.jsonl")
+    make_training_tape(tmp_path / "tape.jsonl")
     assert (tmp_path / "tape.jsonl").read_bytes() == tape_file(OF_TRAINING).read_bytes()
 
 
 def test_a_run_of_the_preset_is_trained_from_a_tape(no_sockets: None, tmp_path: Path) -> None:
-    folders = [trained(tmp_path / name, tape_file(OF_TRAINING)) for name in ("one", "two")]
+    folders = [train_on_tape(tmp_path / name, tape_file(OF_TRAINING)) for name in ("one", "two")]
     first, second = (
         [applied.result for applied in RunReader(folder / "run.db").rounds("coevolve")]
         for folder in folders
@@ -171,7 +171,7 @@ def test_the_first_tasks_of_the_apps_come_from_a_tape(appworld_root: Path, tmp_p
 @pytest.mark.parametrize(
     ("name", "subset", "rule", "propose", "steps"),
     [
-        ("bfcl", None, walks.at_random("bfcl"), bfcl.propose, 18),
+        ("bfcl", None, walks.random_rule("bfcl"), bfcl.propose, 18),
         pytest.param(
             "alfworld", "builtin", alfworld.carry, alfworld.propose, 12, marks=pytest.mark.slow
         ),

@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = SHORT | {
 }
 
 
-def trained(folder: Path, tape: Path, *, record: bool = False) -> Path:
+def train_on_tape(folder: Path, tape: Path, *, record: bool = False) -> Path:
     """Train in a folder, with answers from a tape; or with rules, which make the tape."""
     sets = SETTINGS | {"tape.file": str(tape), "tape.mode": "record" if record else "replay"}
     with pytest.MonkeyPatch.context() as patch:

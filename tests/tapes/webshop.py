@@ -60,10 +60,10 @@ class Shopper:
 
     def policy(self) -> ScriptedPolicy:
         """The model as a policy, with its faults by their place among questions of a kind."""
-        briefs = _erring(_brief, {1: NONSENSE, 4: OVERFLOW, 6: LOST, 8: NONSENSE})
-        ideas = _erring(_ideas, {1: NONSENSE, 4: OVERFLOW, 5: OVERFLOW, 7: LOST})
+        briefs = _with_faults(_brief, {1: NONSENSE, 4: OVERFLOW, 6: LOST, 8: NONSENSE})
+        ideas = _with_faults(_ideas, {1: NONSENSE, 4: OVERFLOW, 5: OVERFLOW, 7: LOST})
         rules: list[Rule] = [
-            ("That cannot be used", _erring(_mend, {0: NONSENSE, 2: NONSENSE})),
+            ("That cannot be used", _with_faults(_repair, {0: NONSENSE, 2: NONSENSE})),
             ("Why this attempt was picked", briefs),
             (r"(?m)^Walk 1$", ideas),
             ("", self._act),
@@ -90,7 +90,9 @@ class Shopper:
         return "<action>click[buy now]</action>"
 
 
-def _erring(good: Callable[[Prompt], Said], faults: dict[int, Said]) -> Callable[[Prompt], Said]:
+def _with_faults(
+    good: Callable[[Prompt], Said], faults: dict[int, Said]
+) -> Callable[[Prompt], Said]:
     """A rule that says something else at some of its turns."""
     turns = count()
     return lambda prompt: faults.get(next(turns)) or good(prompt)
@@ -129,6 +131,6 @@ def _ideas(prompt: Prompt) -> str:
     return f"These could be asked for:\n```json\n{json.dumps({'tasks': tasks})}\n```"
 
 
-def _mend(prompt: Prompt) -> str:
+def _repair(prompt: Prompt) -> str:
     question = Prompt(prompt.messages[:-2])
     return (_ideas if "Walk 1" in question.messages[-1].content else _brief)(question)

@@ -41,15 +41,15 @@ def folder(bench: SimpleNamespace, tmp_path: Path) -> Path:
 def test_both_sides_draw_the_same_batch_of_whole_groups(
     bench: SimpleNamespace, folder: Path
 ) -> None:
-    rows = job(bench, folder, groups=8, longest=200).batch()
-    assert rows == job(bench, folder, groups=8, longest=200).batch()
+    rows = job(bench, folder, groups=8, longest=200).random_batch()
+    assert rows == job(bench, folder, groups=8, longest=200).random_batch()
     lengths = {len(r.ids) for r in rows}
     assert len(lengths) > 4
     assert max(lengths) <= 200
     assert [r.success for r in rows[:4]] == [True, False, True, False]
-    assert all(r.start == 25 and r.sampled[-1] for r in rows)
+    assert all(r.first_sampled == 25 and r.sampled[-1] for r in rows)
     assert all(3 <= token < 300 for r in rows for token in r.ids)
-    same = job(bench, folder, groups=8, longest=200, equal=True).batch()
+    same = job(bench, folder, groups=8, longest=200, equal=True).random_batch()
     assert len({r.sampled for r in same}) == 1
 
 
@@ -58,7 +58,7 @@ def test_decisions_are_the_answers_and_their_whole_context(
 ) -> None:
     from coevo_gym.trainers.segments import segments
 
-    for rollout in job(bench, folder, groups=8, longest=200).batch():
+    for rollout in job(bench, folder, groups=8, longest=200).random_batch():
         (segment,) = segments(bench.sides.decisions(rollout))
         assert (segment.ids, segment.sampled) == (rollout.ids, rollout.sampled)
 
@@ -75,16 +75,18 @@ def test_this_learner_is_measured(bench: SimpleNamespace, folder: Path, whole: b
         assert update.seconds > 0
         assert update.update_cpu_seconds > 0
         assert (update.sampling_cpu_seconds > 0) == whole
-        assert update.tokens == sum(len(rollout.ids) for rollout in task.batch())
+        assert update.tokens == sum(len(rollout.ids) for rollout in task.random_batch())
         assert update.grad_norm > 0
         assert update.peak_bytes >= update.resident_bytes > 0
-    facts = bench.main.facts(task, "tiny", {"ours": messages[1:], "trl": messages[1:]})
+    facts = bench.main.make_report(task, "tiny", {"ours": messages[1:], "trl": messages[1:]})
     assert facts["agree"]
     assert facts["ratios"]["seconds"]["ratio"] == facts["ratios"]["peak_bytes"]["ratio"] == 1
-    table = bench.main.table(json.loads(json.dumps(facts)))
+    table = bench.main.format_report(json.loads(json.dumps(facts)))
     assert "ours/TRL" in table
     assert ("scoring and update" in table) == whole
-    assert bench.main.missed(facts) == (["cpu_seconds", "peak_bytes"] if whole else ["seconds"])
+    assert bench.main.missed_bounds(facts) == (
+        ["cpu_seconds", "peak_bytes"] if whole else ["seconds"]
+    )
 
 
 def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path) -> None:
@@ -93,10 +95,10 @@ def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path
 
     policy = TransformersPolicy(ModelConfig(path=str(folder), device="cpu"))
     task = job(bench, folder, whole=True)
-    bench.sides.endless(policy)
-    asked = bench.sides.prompts(task, policy.tokenizer)
-    rows = bench.sides.sampled(policy, asked, 2)
-    assert [r._replace(ids=()) for r in rows] == [r._replace(ids=()) for r in task.batch()]
+    bench.sides.remove_stop_tokens(policy)
+    asked = bench.sides.random_prompts(task, policy.tokenizer)
+    rows = bench.sides.sample_rollouts(policy, asked, 2)
+    assert [r._replace(ids=()) for r in rows] == [r._replace(ids=()) for r in task.random_batch()]
     assert [len(r.ids) for r in rows] == [60] * 4
     prompts = [r.ids[:-16] for r in rows]
     assert prompts[0] == prompts[1] != prompts[2] == prompts[3]
@@ -107,15 +109,15 @@ def test_sides_that_do_not_do_the_same_are_found(
     bench: SimpleNamespace, folder: Path, loss: float, norm: float
 ) -> None:
     task = job(bench, folder)
-    tokens = sum(len(rollout.ids) for rollout in task.batch())
+    tokens = sum(len(rollout.ids) for rollout in task.random_batch())
 
     def update(loss: float, norm: float, tokens: int = tokens) -> Any:
         return bench.sides.Update(1.0, 1.0, 0.0, 1.0, tokens, loss, norm, 2, 1, "")
 
     right = update(0.5, 1.0)
     for wrong in (update(loss, norm), update(0.5, 1.0, tokens - 1)):
-        assert not bench.main.agrees({"ours": [wrong], "trl": [right]}, task)
-    assert bench.main.agrees({"ours": [right], "trl": [right]}, task)
+        assert not bench.main.did_same_work({"ours": [wrong], "trl": [right]}, task)
+    assert bench.main.did_same_work({"ours": [right], "trl": [right]}, task)
 
 
 @pytest.mark.slow

@@ -33,13 +33,13 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_before_reads_everything_and_now_what_is_needed(bench: Any, tmp_path: Path) -> None:
     bench.save_model("tiny", str(tmp_path))
     tokens = {}
-    for whole, policy in ((way[1], one) for way, one in bench.policies(str(tmp_path)).items()):
+    for whole, policy in ((way[1], one) for way, one in bench.load_policies(str(tmp_path)).items()):
         seen: list[int] = []
         policy.model.model.register_forward_pre_hook(
             lambda _, args, kwargs, seen=seen: seen.append(kwargs["input_ids"].numel()),
             with_kwargs=True,
         )
-        step = bench.measure(policy, bench.Way("float32", 1, whole=whole))
+        step = bench.measure_step(policy, bench.Way("float32", 1, whole=whole))
         played = sum(seen)
         assert [len(g.trajectories) for g in step.groups] == [4, 4]
         assert [t.success for t in step.groups[0].trajectories] == [True, False, True, False]
@@ -48,7 +48,7 @@ def test_before_reads_everything_and_now_what_is_needed(bench: Any, tmp_path: Pa
         assert {len(answer.ids) for answer in answers} == {7}
         assert [len(answer.prompt_ids) for answer in answers[:2]] == [150, 205]
         seen.clear()
-        bench.update(policy, bench.Way("float32", 1, whole=whole), step.groups)
+        bench.update_policy(policy, bench.Way("float32", 1, whole=whole), step.groups)
         tokens[whole] = step.read, played, sum(seen)
     trajectory = 150 + 55 + 7 - 1  # the last token predicts nothing
     assert tokens[True][0] == 8 * (150 + 205)
@@ -82,9 +82,9 @@ def test_bounds_are_of_medians(bench: Any, capsys: pytest.CaptureFixture[str]) -
 
     timings = dict.fromkeys(bench.WAYS, steps(1.0, 1.0, 1.0))
     timings |= {"before, fp32": steps(10.0, 10.0, 20.0), "now, fp32": steps(4.4, 9.9, 4.6)}
-    assert bench.report(timings) == ["now, fp32"]
+    assert bench.print_table(timings) == ["now, fp32"]
     assert "| 2.3 s | 2.3 s | 4.6 s | 0.46 (0.23 to 0.99) | 0.45 |" in capsys.readouterr().out
-    assert bench.report(timings | {"now, fp32": steps(4.4, 9.9, 4.4)}) == []
+    assert bench.print_table(timings | {"now, fp32": steps(4.4, 9.9, 4.4)}) == []
 
 
 def test_a_model_that_is_not_there_is_replaced_by_random_weights_of_its_shape(

@@ -311,7 +311,7 @@ class TestImitator:
                 imitator.run_epoch()
             state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
             Checkpoints(tmp_path).save(stopped, state)
-            saved = Checkpoints(tmp_path).at(stopped).state
+            saved = Checkpoints(tmp_path).load_at(stopped).state
             policy = TinyPolicy(SMALL, seed=9)
             policy.load_state_dict(saved["policy"])
             again = Imitator(policy, demonstrations, config, seed=3).load_state_dict(
@@ -350,7 +350,7 @@ class TestImitator:
             )
             state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
             Checkpoints(tmp_path).save(most, state)
-            saved = Checkpoints(tmp_path).at(most).state
+            saved = Checkpoints(tmp_path).load_at(most).state
             policy = TinyPolicy(SMALL, seed=9)
             policy.load_state_dict(saved["policy"])
             again = Imitator(policy, demonstrations, config, seed=3).load_state_dict(

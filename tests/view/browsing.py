@@ -84,7 +84,7 @@ class Visit:
     complaints: list[str] = field(default_factory=list)
     asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
 
-    def listen(self) -> None:
+    def record_complaints(self) -> None:
         """Keep what the browser complains of from now on."""
 
         def remember(message: ConsoleMessage) -> None:
@@ -98,19 +98,19 @@ class Visit:
     def go(self, place: str, address: str = ADDRESS) -> None:
         """Open a place of the viewer, and wait until what it shows is there."""
         self.page.goto(address + ("" if address.endswith(".html") else "/") + place)
-        self.settle()
+        self.wait_until_loaded()
 
     def jump(self, place: str) -> None:
         """Go to a place without loading the page anew."""
         self.page.evaluate(JUMP, place)
-        self.settle()
+        self.wait_until_loaded()
 
-    def settle(self) -> None:
+    def wait_until_loaded(self) -> None:
         """Wait until nothing is being loaded."""
         expect(self.page.locator("main h1")).to_be_visible()
         expect(self.page.locator(".loading, [aria-busy=true]")).to_have_count(0)
 
-    def overflow(self) -> int:
+    def overflow_px(self) -> int:
         """By how many pixels the page is wider than its window."""
         root = "document.documentElement"
         return max(0, self.page.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
@@ -124,14 +124,14 @@ class Visit:
         wide = self.page.viewport_size
         self.page.set_viewport_size(NARROW)
         try:
-            assert self.overflow() == 0
+            assert self.overflow_px() == 0
         finally:
             if wide:
                 self.page.set_viewport_size(wide)
         assert not self.complaints
 
 
-def answering(
+def make_route_handler(
     visit: Visit, answers: Mapping[str, Any], refused: Mapping[str, Any]
 ) -> Callable[[Route], None]:
     """Answers requests from the viewer's files, and from ``answers`` by the API's paths.
@@ -185,9 +185,9 @@ def visit(
     context.set_default_timeout(PATIENCE_MS)
     try:
         visit = Visit(context.new_page())
-        visit.listen()
+        visit.record_complaints()
         if answers is not None:
-            visit.page.route(f"{ADDRESS}/**", answering(visit, answers, refused))
+            visit.page.route(f"{ADDRESS}/**", make_route_handler(visit, answers, refused))
         yield visit
     finally:
         context.close()

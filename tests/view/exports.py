@@ -12,7 +12,7 @@ from typing import Any
 _DATA = re.compile(r'(id="coevo-export">|window\.coevoExport = "|takeExport\("[^"]+", ")([^<"]*)')
 
 
-def data_in(file: Path) -> Any:
+def read_data(file: Path) -> Any:
     """Return the part in a page or in a file of data: its answers, texts, files and lists."""
     (groups,) = _DATA.findall(file.read_text())
     part: dict[str, Any] = {"answers": {}, "texts": []}
@@ -26,17 +26,17 @@ def data_in(file: Path) -> Any:
     return part
 
 
-def with_data(page: str, text: str) -> str:
+def replace_data(page: str, text: str) -> str:
     """Return a page with other data in it."""
     return _DATA.sub(lambda match: match[1] + text, page)
 
 
-def whole(value: Any, texts: list[str]) -> Any:
+def restore_texts(value: Any, texts: list[str]) -> Any:
     """Return an answer with its texts, without what is only there for filters."""
     if isinstance(value, list):
-        return [whole(one, texts) for one in value]
+        return [restore_texts(one, texts) for one in value]
     if not isinstance(value, dict):
         return value
     if "$t" in value:
         return texts[value["$t"]]
-    return {key: whole(one, texts) for key, one in value.items() if not key.startswith("_")}
+    return {key: restore_texts(one, texts) for key, one in value.items() if not key.startswith("_")}

@@ -586,19 +586,19 @@ _NAMES = frozenset(
 """Fields that name a thing, or hold one of a few words: they stay as they are."""
 
 
-def hostile(answer: Any, attack: str = ATTACK, name: str = "") -> Any:
+def add_attacks(answer: Any, attack: str = ATTACK, name: str = "") -> Any:
     """The answer with an attack in each of its free texts."""
     if isinstance(answer, str):
         is_name = name in _NAMES or answer in (RUN, *ARMS)
         return answer if is_name else f"{answer} {attack}"
     if isinstance(answer, list):
-        return [hostile(item, attack, name) for item in answer]
+        return [add_attacks(item, attack, name) for item in answer]
     if isinstance(answer, dict):
         free = name in ("evidence", "report", "extras", "config", "manifest", "body", "verifier")
         return {
             (
                 f"{key}{attack[:60]}" if free and not isinstance(value, dict | list) else key
-            ): hostile(value, attack, key)
+            ): add_attacks(value, attack, key)
             for key, value in answer.items()
         }
     return answer

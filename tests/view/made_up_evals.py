@@ -84,7 +84,7 @@ def _changed(which: str, n: int) -> tuple[ChangedTask, ...]:
     )
 
 
-def compared() -> Compared:
+def comparison() -> Compared:
     won, lost = _changed("won", 13), _changed("lost", 4)
     stats = Comparison(
         a="evals/before", b="evals/after", benchmark="webshop", split="val", tasks=60,
@@ -174,7 +174,7 @@ ANSWERS: dict[str, Any] = {
     "evals/before": _json(detail(BEFORE)),
     "evals/after/episodes": _json(episodes()),
     "evals/before/episodes": _json(episodes(samples=1)),
-    "compare": _json(compared()),
+    "compare": _json(comparison()),
     "runs/shop-1/evaluations/coevolve/20": _json(arm_evaluation()),
     "runs/shop-1/arms/static/steps": _json(step_table("static", ())),
     "runs/shop-1/arms/coevolve/steps": _json(step_table("coevolve", (2, 4))),

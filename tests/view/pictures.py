@@ -24,7 +24,7 @@ from urllib.request import urlopen
 from playwright.sync_api import Browser, ViewportSize
 
 from tests.view import browsing
-from tests.view.serving import viewer
+from tests.view.serving import serve_viewer
 
 WIDE, NARROW = {"width": 1180, "height": 740}, {"width": 360, "height": 740}
 LOOKS: tuple[dict[str, Any], ...] = (
@@ -61,7 +61,7 @@ async ([pictures, scale, gap, quality]) => {
 """
 
 
-def places(address: str, run: str, evals: Sequence[str]) -> dict[str, str]:
+def view_addresses(address: str, run: str, evals: Sequence[str]) -> dict[str, str]:
     """A place of each view that has something to show, by its name.
 
     Args:
@@ -111,7 +111,9 @@ def places(address: str, run: str, evals: Sequence[str]) -> dict[str, str]:
     }
 
 
-def shots(browser: Browser, address: str, where: Mapping[str, str]) -> dict[str, list[bytes]]:
+def take_pictures(
+    browser: Browser, address: str, where: Mapping[str, str]
+) -> dict[str, list[bytes]]:
     """Of each place a picture in each look."""
     pictures: dict[str, list[bytes]] = {name: [] for name in where}
     for look in LOOKS:
@@ -145,9 +147,9 @@ def main(run: Path, folder: Path, evals: Sequence[Path]) -> None:
     """Take the pictures of a run and of two evaluations, and write them to a folder."""
     folder.mkdir(exist_ok=True)
     paths = [str(path) for path in (run, *evals)]
-    with viewer(paths) as address, browsing.browser() as browser:
-        where = places(address, run.name, [path.name for path in evals])
-        screenshots = shots(browser, address, where)
+    with serve_viewer(paths) as address, browsing.browser() as browser:
+        where = view_addresses(address, run.name, [path.name for path in evals])
+        screenshots = take_pictures(browser, address, where)
         for name, pictures in screenshots.items():
             (folder / f"{name}.webp").write_bytes(compose(browser, pictures))
             if name in LARGE:

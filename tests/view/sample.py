@@ -42,7 +42,7 @@ SETS = [
 
 def make(folder: Path) -> Path:
     """Make the run and the evaluation in a folder, unless they are there; returns the folder."""
-    with _inside(folder):
+    with _change_folder(folder):
         run = RunFolder(RUNS / RUN)
         if not run.summary.is_file():
             resolved = load_config("quickstart", sets=SETS, environ={})
@@ -54,7 +54,7 @@ def make(folder: Path) -> Path:
 
 
 @contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def _change_folder(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     before = Path.cwd()
     os.chdir(folder)

@@ -12,11 +12,11 @@ import uvicorn
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.server import make_app
-from coevo_gym.view.shell import LOOPBACK, listen_here
+from coevo_gym.view.shell import LOOPBACK, listen_on_loopback
 
 
 @contextmanager
-def viewer(names: Sequence[str]) -> Iterator[str]:
+def serve_viewer(names: Sequence[str]) -> Iterator[str]:
     """Where these runs and evaluations, named by their folders, can be viewed meanwhile."""
     stopping, ready = threading.Event(), threading.Event()
 
@@ -27,7 +27,7 @@ def viewer(names: Sequence[str]) -> Iterator[str]:
 
     app = make_app(RunCollection(Library(names)), stopping)
     server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3))
-    with listen_here(0) as listening:
+    with listen_on_loopback(0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -21,7 +21,7 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.rows import names_to_row
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.export.gathering import answers, pages
+from coevo_gym.view.export.gathering import pages_to_export, responses_to_export
 from coevo_gym.view.library import Library
 from coevo_gym.view.model import notes
 from coevo_gym.view.model.notes import note_views
@@ -131,9 +131,11 @@ def test_an_episode_shows_the_advice_that_it_was_told(collection: RunCollection)
 
 def test_no_page_of_a_held_out_task_shows_advice(collection: RunCollection) -> None:
     """Nor does any page show advice from a held-out task."""
-    assert "LEAKED" not in "".join(json.dumps(reply.value) for reply in answers(collection))
+    assert "LEAKED" not in "".join(
+        json.dumps(reply.value) for reply in responses_to_export(collection)
+    )
     held_out = [one["id"] for one in ask(collection, f"runs/{RUN}/tasks")["rows"]]
-    for place in pages(collection, held_out=True):
+    for place in pages_to_export(collection, held_out=True):
         text = json.dumps(ask(collection, place.path))
         assert "LEAKED" not in text
         if place.path.startswith(("evals/", f"runs/{RUN}/tasks/")):
@@ -147,14 +149,18 @@ def test_no_page_of_a_held_out_task_shows_advice(collection: RunCollection) -> N
     row = ask(collection, f"evals/{EVAL}/episodes")["rows"][0]
     assert ask(collection, f"evals/{EVAL}/episodes/{row['id']}")["advice"] == []
     reader = collection.run(RUN).reader
-    assert notes.advice_told(reader, ARM, ["exp:good"], "train")
+    assert notes.advice_in_episode(reader, ARM, ["exp:good"], "train")
     for split in ("val", "test", "held_out"):
-        assert notes.advice_told(reader, ARM, ["exp:good"], split) == ()
+        assert notes.advice_in_episode(reader, ARM, ["exp:good"], split) == ()
     assert ask(collection, "search", "q=three+pages+before+buying")["hits"] == []
 
 
 def test_an_export_holds_the_advice(collection: RunCollection) -> None:
-    contents = {one.path: one.value for one in answers(collection) if one.path.endswith("/notes")}
+    contents = {
+        one.path: one.value
+        for one in responses_to_export(collection)
+        if one.path.endswith("/notes")
+    }
     assert TEXT in contents[PATH]["rows"][0]["says"]
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.view.export.curve import Line, Point, draw, nice_top, picture, ticks
+from coevo_gym.view.export.curve import Line, Point, draw_chart, nice_top, stack_charts, ticks
 
 HOSTILE = '<script>alert("x")</script>\'"> & &amp; \x00\x1b[31m \u202e \ud800 \n'
 
 
 def draw_valid(*lines: Line) -> str:
-    svg = draw(lines, "Success", "env steps", "success")
+    svg = draw_chart(lines, "Success", "env steps", "success")
     xml.dom.minidom.parseString(svg.encode())
     return svg
 
@@ -80,13 +80,13 @@ def test_hostile_names_are_shown_as_text() -> None:
 
 def test_a_picture_stands_alone() -> None:
     size = (760.0, 300.0)
-    svg = draw([line(0.1, 0.2)], "t", "x", "y", size=size)
-    image = picture([svg, svg], ["A run", HOSTILE], size)
+    svg = draw_chart([line(0.1, 0.2)], "t", "x", "y", size=size)
+    image = stack_charts([svg, svg], ["A run", HOSTILE], size)
     root = xml.dom.minidom.parseString(image.encode()).documentElement
     assert root.getAttribute("xmlns") == "http://www.w3.org/2000/svg"
     assert "light-dark(" in image
     assert float(root.getAttribute("height")) > 600
-    assert picture([svg, svg], ["A run", HOSTILE], size) == image
+    assert stack_charts([svg, svg], ["A run", HOSTILE], size) == image
 
 
 @given(st.floats(1e-6, 1e12))

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.view import browsing
 from tests.view.browsing import Visit
-from tests.view.made_up import hostile
+from tests.view.made_up import add_attacks
 from tests.view.made_up_evals import ANSWERS, PLACES
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -33,7 +33,7 @@ def asking(visit: Visit, a: str, b: str) -> Iterator[None]:
     wanted = f"/api/compare?{urlencode({'a': a, 'b': b})}"
     with visit.page.expect_request(lambda request: request.url.endswith(wanted)):
         yield
-    visit.settle()
+    visit.wait_until_loaded()
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -122,7 +122,7 @@ HIDDEN = r"/[\u0000-\u0008\u001b\u202a-\u202e\u2066-\u2069\u200b\ufeff]|\udb40/"
 @pytest.fixture(scope="module")
 def attacked(chromium: Browser) -> Iterator[Visit]:
     """A tab in which every free text attacks."""
-    answers = {path: hostile(answer) for path, answer in ANSWERS.items()}
+    answers = {path: add_attacks(answer) for path, answer in ANSWERS.items()}
     with browsing.visit(chromium, answers) as visit:
         visit.go("#/evals")
         yield visit

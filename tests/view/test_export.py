@@ -20,11 +20,11 @@ from coevo_gym.core.task import Split
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export import write
-from coevo_gym.view.export.write import DataFile, export_pages, one_file
+from coevo_gym.view.export.write import DataFile, embed_files, export_pages
 from coevo_gym.view.library import Library
 from coevo_gym.view.safe import Censor
 from coevo_gym.view.shell import STATIC
-from tests.view.exports import data_in, whole, with_data
+from tests.view.exports import read_data, replace_data, restore_texts
 from tests.view.sample import EVAL, RUN
 
 
@@ -39,7 +39,7 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
 
 
 def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
-    data, collection = data_in(page), RunCollection(Library())
+    data, collection = read_data(page), RunCollection(Library())
     kinds = {re.sub(r"[0-9a-f]{16,}|\d+", "*", path) for path in data["answers"]}
     assert len(kinds) > 20
     seen = set()
@@ -50,18 +50,18 @@ def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
         seen.add(kind)
         is_list = path.rpartition("/")[2] in data["lists"]
         expected = json.loads(answer(collection, path, "per_page=500" if is_list else ""))
-        exported = whole(value, data["texts"])
+        exported = restore_texts(value, data["texts"])
         for one in (expected, exported):
             for paging in ("per_page", "pages"):
                 one.pop(paging, None)
         assert exported == expected, path
     expected = json.loads(answer(collection, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
     comparison = data["answers"][f"compare?a=runs/{RUN}/random&b=runs/{RUN}/static"]
-    assert whole(comparison, data["texts"]) == expected
+    assert restore_texts(comparison, data["texts"]) == expected
 
 
 def test_one_file_needs_nothing_else(page: Path) -> None:
-    text = with_data(page.read_text(), "")
+    text = replace_data(page.read_text(), "")
     assert not re.search(r"<script src=|<link rel=.stylesheet", text)
     assert "default-src 'none'" in text
     assert 'name="robots" content="noindex"' in text
@@ -71,15 +71,15 @@ def test_one_file_needs_nothing_else(page: Path) -> None:
 def test_evaluation_episodes_are_left_out_unless_asked_for(
     page: Path, beside: Path, tmp_path: Path
 ) -> None:
-    data = data_in(page)
+    data = read_data(page)
     assert not [path for path in data["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
     assert "--with-episodes" in " ".join(data["left_out"])
     asked = tmp_path / "asked.html"
     export_pages(Library([f"evals/{EVAL}"]), asked, episodes=True)
-    export = data_in(asked)
+    export = read_data(asked)
     pages = [path for path in export["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
     assert len(pages) == 24
-    one = whole(export["answers"][pages[0]], export["texts"])
+    one = restore_texts(export["answers"][pages[0]], export["texts"])
     assert "must not be used in training" in one["notice"]
     assert export["left_out"] == []
 
@@ -87,13 +87,13 @@ def test_evaluation_episodes_are_left_out_unless_asked_for(
 def test_an_export_holds_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
     tasks = {task.id: task for task in get_benchmark("webshop").tasks(Split.VAL)}
     rows = json.loads(answer(RunCollection(Library()), f"evals/{EVAL}/episodes"))["rows"]
-    text = json.dumps(data_in(page))
+    text = json.dumps(read_data(page))
     for row in rows:
         assert json.dumps(row["instruction"])[1:-1] in text  # what they ask for may be looked at
         assert json.dumps(tasks[row["task"]].solution[0])[1:-1] not in text
 
 
-PAGE_BYTES = 20_000 + len(one_file((STATIC / "index.html").read_text(), STATIC, ""))
+PAGE_BYTES = 20_000 + len(embed_files((STATIC / "index.html").read_text(), STATIC, ""))
 """Size of an export without data; its plain page takes 20 kB."""
 KINDS = {"groups": "groups", "tasks": "tasks", "drafts": "drafts", "trajectories": "episodes"}
 
@@ -121,8 +121,8 @@ def test_a_file_that_is_full_says_what_it_lacks(
     target = tmp_path / "full.html"
     export = export_pages(Library([RUN]), target, most_bytes=most_bytes)
     assert target.stat().st_size == export.bytes <= most_bytes
-    data = data_in(target)
-    about = whole(data["answers"]["about"], data["texts"])
+    data = read_data(target)
+    about = restore_texts(data["answers"]["about"], data["texts"])
     assert about["exported"]
     assert about["left_out"] == export.left_out == data["left_out"]
     pages = [path.split("/")[-2:] for path in data["answers"] if path.count("/") > 2]
@@ -132,7 +132,7 @@ def test_a_file_that_is_full_says_what_it_lacks(
     for kind, line in lines.items():
         assert f" latest {len(there[kind])} of " in line
         assert "For all of them: " in line
-    rows = whole(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
+    rows = restore_texts(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
     assert f" of {len(rows)} episodes of {RUN}" in lines["episodes"]
     latest = [row["id"] for row in reversed(rows)]
     assert there["episodes"] == latest[: len(there["episodes"])]
@@ -141,7 +141,7 @@ def test_a_file_that_is_full_says_what_it_lacks(
 def test_lists_that_one_file_cannot_hold_are_refused_before_pages_are_made(
     beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write, "page_of", None)
+    monkeypatch.setattr(write, "page_response", None)
     with pytest.raises(ConfigError, match=r"Export to a folder instead: --export .*/full$"):
         export_pages(Library([RUN]), tmp_path / "full.html", most_bytes=PAGE_BYTES)
     assert not (tmp_path / "full.html").exists()
@@ -156,13 +156,13 @@ def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: P
     assert export.page == target / "index.html"
     names = {file.name for file in (target / "data").iterdir()}
     assert "left-over.js" not in names
-    data = data_in(target / "data" / "index.js")
+    data = read_data(target / "data" / "index.js")
     assert {f"{name}.js" for name in data["files"].values() if name} == names - {"index.js"}
     answers = {}
     for name in names - {"index.js"}:
         text = (target / "data" / name).read_text()
         assert text.startswith(f'coevo.takeExport("{name.removesuffix(".js")}", ')
-        answers |= data_in(target / "data" / name)["answers"]
+        answers |= read_data(target / "data" / name)["answers"]
     assert set(answers) == set(data["files"])
     assert sum("/episodes/" in path for path in answers) == 24
     html = (target / "index.html").read_text()
@@ -201,7 +201,7 @@ def test_no_text_gets_out_of_its_script() -> None:
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
     line, _ = zlib.decompress(base64.b64decode(text)).decode().split("\n")[:2]
     entry = json.loads(line)
-    answer = whole(entry["answer"], entry["texts"])
+    answer = restore_texts(entry["answer"], entry["texts"])
     assert answer == {
         "texts": [text.replace("\ud800", "?") * 20 for text in hostile],
         "short": [*hostile[:3], "?"],

@@ -82,7 +82,7 @@ def open_run(folder: RunFolder) -> ShownRun:
 
 
 def rows_of(folder: RunFolder, query: str = "") -> list[TrajectoryRow]:
-    return list(trajectory_page(open_run(folder), Query.read(f"per_page=500&{query}")).rows)
+    return list(trajectory_page(open_run(folder), Query.parse(f"per_page=500&{query}")).rows)
 
 
 def test_what_a_run_writes_is_listed_while_it_does(run: RunFolder, store: RunStore) -> None:
@@ -112,7 +112,7 @@ def test_rows_are_kept_until_the_run_writes(run: RunFolder, store: RunStore) -> 
     assert rows() == [("group-1", True, ("boundary",))]
     store.add_groups("a", 2, [group(2)], [fired(2, "rare"), fired(2, place=1)])
     assert rows()[1:] == [("group-2", True, ("boundary", "rare"))]
-    store.rewind("a", 0)
+    store.delete_after("a", 0)
     assert rows() == []
 
 
@@ -129,7 +129,7 @@ def test_a_page_leaves_out_what_a_rewind_removes_meanwhile(
     store.add_groups("a", 1, [group(1)], [])
     view = open_run(run)
     read = view.rows
-    rewound = lambda *query: (read(*query), store.rewind("a", 0))[0]  # noqa: E731
+    rewound = lambda *query: (read(*query), store.delete_after("a", 0))[0]  # noqa: E731
     monkeypatch.setattr(view, "rows", rewound)
     assert trajectory_page(view, Query()).rows == ()
 
@@ -151,7 +151,7 @@ def test_long_actions_are_searchable_up_to_a_limit(run: RunFolder, store: RunSto
 def test_a_run_that_was_rewound_is_read_anew(run: RunFolder, store: RunStore) -> None:
     for step in (1, 2, 3):
         store.add_groups("a", step, [group(step)], [fired(step)])
-    store.rewind("a", 1)
+    store.delete_after("a", 1)
     assert [row.step for row in rows_of(run)] == [1, 1]
     for step in (2, 3, 4):  # others than before, with the numbers of rows that were there
         store.add_groups("a", step, [group(step + 10, success=False)], [])
@@ -195,7 +195,7 @@ def test_reading_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> N
         try:
             while not stop.is_set():
                 with view.keep_open():
-                    trajectory_page(view, Query.read("q=tickle"))
+                    trajectory_page(view, Query.parse("q=tickle"))
         except BaseException as error:
             failed.append(error)
 
@@ -229,7 +229,7 @@ def test_lists_are_filtered_without_reading_bodies(
         return read(query, *values)
 
     monkeypatch.setattr(view, "rows", explained)
-    trajectory_page(view, Query.read(query))
+    trajectory_page(view, Query.parse(query))
     assert "SCAN t USING COVERING INDEX listed" in plans
 
 

@@ -21,9 +21,9 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.measures import unused_answers, usage_of
+from coevo_gym.view.model.measures import unusable_answer_warnings, usage_by_purpose
 from coevo_gym.view.model.rounds import RoundRow
-from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural
+from coevo_gym.view.numbers import format_compact, format_count, headline, interval, percent, plural
 from tests.formulas.coevolve import energy_distance, self_similarity
 from tests.view.sample import RUN
 
@@ -123,13 +123,13 @@ def test_usage_of_the_shared_first_set_is_counted_once() -> None:
         arm: [round_row(arm, "round-0", 0, **first), round_row(arm, "round-1", 4, judge=used)]
         for arm, used in (("a", Usage(calls=2, by_rule=2)), ("b", Usage(cached=1, used=1)))
     }
-    usages = {(row.arm, row.purpose): row.usage for row in usage_of(rounds)}
+    usages = {(row.arm, row.purpose): row.usage for row in usage_by_purpose(rounds)}
     assert usages == {
         ("D_0", "explore"): Usage(calls=3, prompt_tokens=10),
         ("a", "judge"): Usage(calls=2, by_rule=2),
         ("b", "judge"): Usage(cached=1, used=1),
     }
-    (warning,) = unused_answers(usage_of(rounds))
+    (warning,) = unusable_answer_warnings(usage_by_purpose(rounds))
     assert "a 2 of 2" in warning
 
 
@@ -143,9 +143,13 @@ def test_a_round_without_tasks_leaves_the_diversity_as_it_is() -> None:
 def test_numbers_and_missing_numbers() -> None:
     assert plain(percent(0.5)) == "50.0 %"
     assert plain(interval(0.461, 0.579)) == "46.1–57.9 %"
-    assert percent(NAN) == percent(None) == count(math.inf) == interval(0.1, NAN) == "–"
-    assert (count(12345.6), plural(1, "task"), plural(0, "task")) == ("12,346", "1 task", "0 tasks")
-    assert [compact(v) for v in (0, 500, 2500, 1.5e6)] == ["0", "500", "2.5k", "1.5M"]
+    assert percent(NAN) == percent(None) == format_count(math.inf) == interval(0.1, NAN) == "–"
+    assert (format_count(12345.6), plural(1, "task"), plural(0, "task")) == (
+        "12,346",
+        "1 task",
+        "0 tasks",
+    )
+    assert [format_compact(v) for v in (0, 500, 2500, 1.5e6)] == ["0", "500", "2.5k", "1.5M"]
 
 
 def test_headline_without_numbers() -> None:

@@ -17,7 +17,7 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.export.gathering import answers
+from coevo_gym.view.export.gathering import responses_to_export
 from coevo_gym.view.library import Library
 from coevo_gym.view.model import notes as notes_model
 from coevo_gym.view.model import tasks
@@ -197,7 +197,7 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
         read.append(row.step)
         return "whole-3" if row.step >= 3 else "whole-1"
 
-    monkeypatch.setattr(tasks, "_version", version)
+    monkeypatch.setattr(tasks, "_interface_of", version)
     (pair,) = ask(collection, f"runs/{RUN}/tasks/{often}")["interfaces"]
     assert (pair["arm"], pair["before_step"], pair["after_step"]) == (
         ARM, min(steps[often]), pair["after_step"]
@@ -211,7 +211,7 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
     assert len(read) <= 2 * tasks.MAX_READ
     if once:
         assert ask(collection, f"runs/{RUN}/tasks/{once}")["interfaces"] == []
-    monkeypatch.setattr(tasks, "_with_interfaces", lambda reader: frozenset())
+    monkeypatch.setattr(tasks, "_arms_with_interfaces", lambda reader: frozenset())
     collection.run(RUN)._kept.clear()
     assert ask(collection, f"runs/{RUN}/tasks/{often}")["interfaces"] == []
 
@@ -234,7 +234,11 @@ def test_arms_without_notes_have_none_and_others_are_not_there(collection: RunCo
 
 
 def test_an_export_holds_what_was_noted(collection: RunCollection) -> None:
-    contents = {one.path: one.value for one in answers(collection) if one.path.endswith("/notes")}
+    contents = {
+        one.path: one.value
+        for one in responses_to_export(collection)
+        if one.path.endswith("/notes")
+    }
     assert sorted(contents) == [PATH, f"runs/{RUN}/arms/static/notes"]
     kinds = {row["kind"] for row in contents[PATH]["rows"]}
     assert kinds == {"alike", "credit", "interface", "outlook", "turn"}

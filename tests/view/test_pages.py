@@ -29,7 +29,7 @@ from coevo_gym.view.model.trajectory_list import TrajectoryPage
 from coevo_gym.view.rows import Shape
 from tests.view import browsing
 from tests.view.browsing import Visit
-from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, hostile
+from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, add_attacks
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -116,7 +116,7 @@ def test_every_link_of_every_view_leads_to_a_view(shared: Visit) -> None:
 @pytest.fixture(scope="module")
 def attacked(chromium: Browser) -> Iterator[Visit]:
     """A tab in which whatever somebody could have written is an attack."""
-    answers = {path: hostile(answer) for path, answer in ANSWERS.items()}
+    answers = {path: add_attacks(answer) for path, answer in ANSWERS.items()}
     with browsing.visit(chromium, answers) as visit:
         visit.go("#/")
         yield visit
@@ -169,7 +169,7 @@ def test_a_part_of_a_page_that_cannot_be_loaded_says_so(
         asked = len(visit.asked)
         with visit.page.expect_response(lambda answer: answer.status == 404):
             visit.page.get_by_role("button", name="Try again").click()
-        visit.settle()
+        visit.wait_until_loaded()
         expect(visit.page.get_by_role("alert")).to_contain_text("The index is gone.")
         assert path in [place for place, _ in visit.asked[asked:]]
         assert visit.page.locator("a.top-run").is_visible()  # the run itself is not lost
@@ -198,12 +198,12 @@ def test_filters_are_in_the_address_and_asked_for(visit: Visit) -> None:
     page.get_by_label("Signal").select_option("boundary")
     page.get_by_label("Words in the task").fill("rain jacket")
     expect(page).to_have_url(re.compile(r"success=false&signal=boundary&q=rain\+jacket"))
-    visit.settle()
+    visit.wait_until_loaded()
     path, asked = visit.asked[-1]
     assert path == f"runs/{RUN}/trajectories"
     assert asked == {"success": ["false"], "signal": ["boundary"], "q": ["rain jacket"]}
     page.reload()
-    visit.settle()
+    visit.wait_until_loaded()
     assert page.get_by_label("Outcome").input_value() == "false"
     assert page.get_by_label("Words in the task").input_value() == "rain jacket"
 
@@ -229,7 +229,7 @@ def test_the_way_back_leads_to_where_one_was(visit: Visit) -> None:
     visit.go(PLACES["arm"])
     page = visit.page
     page.locator("[data-row]", has_text="90").last.click()
-    visit.settle()
+    visit.wait_until_loaded()
     assert page.evaluate("window.scrollY") == 0
     page.go_back()
     row = page.locator("[data-row]", has_text="90").last
@@ -254,7 +254,7 @@ def test_the_keyboard_goes_everywhere(visit: Visit) -> None:
     expect(page).to_have_url(re.compile(r"step=2$"))
     page.keyboard.press("l")
     expect(page).to_have_url(re.compile(r"g7\.2$"))
-    visit.settle()
+    visit.wait_until_loaded()
     page.keyboard.press("/")
     page.keyboard.type("jacket j")
     page.keyboard.press("Enter")
@@ -360,7 +360,7 @@ def test_colours_follow_the_system_and_the_switch(chromium: Browser) -> None:
             visit.page.keyboard.press("t")
             assert visit.page.evaluate(paper) != "rgb(255, 255, 255)"
             visit.page.reload()
-            visit.settle()
+            visit.wait_until_loaded()
             assert visit.page.evaluate(paper) != "rgb(255, 255, 255)"
 
 
@@ -521,7 +521,7 @@ def test_lists_ask_for_the_order_of_a_column(visit: Visit) -> None:
         visit.go(PLACES[place])
         visit.page.get_by_role("table").get_by_role("button", name=label).click()
         expect(visit.page).to_have_url(re.compile(f"sort={sort}$"))
-        visit.settle()
+        visit.wait_until_loaded()
         assert (f"runs/{RUN}/{place}", {"sort": [sort]}) in visit.asked
 
 
@@ -562,7 +562,7 @@ def test_an_episode_shows_the_advice_that_it_was_told(visit: Visit) -> None:
     expect(section).not_to_contain_text("exp:")
     section.get_by_role("link", name="All episodes with it").click()
     expect(visit.page).to_have_url(re.compile(f"advice={ADVICE}"))
-    visit.settle()
+    visit.wait_until_loaded()
     queries = [asked for path, asked in visit.asked if path == f"runs/{RUN}/trajectories"]
     assert queries[-1]["advice"] == [ADVICE]
 

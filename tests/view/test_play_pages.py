@@ -23,7 +23,7 @@ from coevo_gym.view.play.scores import open_scores
 from coevo_gym.view.play.source import PlaySource, benchmark_source
 from tests import toy
 from tests.faults import break_engines
-from tests.play.serving import serving
+from tests.play.serving import serve_pages
 from tests.view import browsing
 from tests.view.browsing import Visit
 
@@ -77,7 +77,7 @@ def long_task() -> Task:
 def test_an_episode_of_the_shop(manager: Callable[..., EpisodeManager], visit: Visit) -> None:
     task, page = long_task(), visit.page
     search, product, *options, _ = task.solution
-    with serving(manager(benchmark_source("webshop"), first=task)) as address:
+    with serve_pages(manager(benchmark_source("webshop"), first=task)) as address:
         begin(page, address)
         expect(page.locator(".asked")).to_contain_text(task.instruction)
         expect(page.get_by_role("textbox")).to_be_focused()
@@ -113,7 +113,7 @@ def test_an_episode_of_text_by_keyboard_alone(
     monkeypatch.setattr(ALFWorldEnv, "vector_mode", "in_process")  # it starts sooner
     task, page = tasks("alfworld", "train")[0], visit.page
     play_desk = manager(benchmark_source("alfworld"), first=task)
-    with serving(play_desk) as address:
+    with serve_pages(play_desk) as address:
         page.goto(address)
         page.locator("button.primary.big").press("Enter")
         first, *rest = task.solution
@@ -152,7 +152,7 @@ def test_hostile_text_does_nothing(
     manager: Callable[..., EpisodeManager], visit: Visit, size: int
 ) -> None:
     page = visit.page
-    with serving(manager(hostile_source(size))) as address:
+    with serve_pages(manager(hostile_source(size))) as address:
         page.goto(address)
         expect(page.locator(".task")).to_contain_text("<script>")
         begin(page, address)
@@ -166,14 +166,14 @@ def test_hostile_text_does_nothing(
         at_step(page, 2)
         assert page.evaluate("window.hit") is None
         assert not page.locator("main script, main img").count()
-        assert visit.overflow() == 0
+        assert visit.overflow_px() == 0
 
 
 def test_tabs_play_by_themselves_and_a_tab_that_is_behind_is_told(
     manager: Callable[..., EpisodeManager], visit: Visit
 ) -> None:
     one = visit.page
-    with serving(manager(benchmark_source("toy"), first=TOY)) as address:
+    with serve_pages(manager(benchmark_source("toy"), first=TOY)) as address:
         begin(one, address)
         two = one.context.new_page()
         begin(two, address)
@@ -196,7 +196,7 @@ def test_a_fault_is_the_machines_and_one_goes_on_where_one_was(
 ) -> None:
     page = visit.page
     first, *rest = TOY.solution
-    with serving(manager(benchmark_source("toy"), first=TOY)) as address:
+    with serve_pages(manager(benchmark_source("toy"), first=TOY)) as address:
         begin(page, address)
         page.get_by_role("button", name=first, exact=True).click()
         at_step(page, 2)
@@ -221,7 +221,7 @@ def test_a_score_goes_on_task_after_task(
     page = visit.page
     with open_scores("me", "toy", "val") as scores:
         play_desk = manager(benchmark_source("toy", "val"), scores=scores)
-        with serving(play_desk) as address:
+        with serve_pages(play_desk) as address:
             begin(page, address)
             page.get_by_role("button", name="Give up").click()
             page.get_by_role("button", name="Give up").click()
@@ -230,7 +230,7 @@ def test_a_score_goes_on_task_after_task(
             assert not page.get_by_role("button", name="Save as a demonstration").count()
             page.get_by_role("button", name="Next task").click()
             at_step(page, 1)
-            task = scores.next()
+            task = scores.next_task()
             assert task is not None
             for step, action in enumerate(task.solution, start=1):
                 at_step(page, step)
@@ -246,21 +246,21 @@ def test_narrow_pages_fit(
 ) -> None:
     options = {"viewport": {"width": 360, "height": 720}, "color_scheme": scheme}
     with (
-        serving(manager(benchmark_source("webshop"), first=long_task())) as address,
+        serve_pages(manager(benchmark_source("webshop"), first=long_task())) as address,
         browsing.visit(chromium, **options) as visit,
     ):
         page = visit.page
         page.goto(address)
         expect(page.locator(".task").first).to_be_visible()
-        assert visit.overflow() == 0
+        assert visit.overflow_px() == 0
         begin(page, address)
         page.get_by_role("textbox").fill("search[shirt]")
         page.keyboard.press("Enter")
         at_step(page, 2)
-        assert visit.overflow() == 0
+        assert visit.overflow_px() == 0
         page.locator("button.shop-product").first.click()
         at_step(page, 3)
-        assert visit.overflow() == 0
+        assert visit.overflow_px() == 0
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) > 380) is (scheme == "light")
         assert not visit.complaints
@@ -272,7 +272,7 @@ def test_functions_are_documented_and_called(
 ) -> None:
     page = visit.page
     task = next(t for t in tasks("bfcl", "train") if t.name == "bfcl/multi_turn_base_2")
-    with serving(manager(benchmark_source("bfcl"), first=task)) as address:
+    with serve_pages(manager(benchmark_source("bfcl"), first=task)) as address:
         begin(page, address)
         page.get_by_text("cd(folder)", exact=True).click()
         expect(page.locator(".documents")).to_contain_text("folder: string, needed.")
@@ -312,7 +312,7 @@ def test_code_is_edited_and_run(
     manager: Callable[..., EpisodeManager], visit: Visit, appworld_root: Path
 ) -> None:
     page, task = visit.page, tasks("appworld", "train")[0]
-    with serving(manager(benchmark_source("appworld"), first=task)) as address:
+    with serve_pages(manager(benchmark_source("appworld"), first=task)) as address:
         begin(page, address)
         editor = page.locator("textarea[name=action]")
         editor.fill("print(apis.api_docs.show_api_doc(app_name='spotify', api_name='login'))")

@@ -24,7 +24,7 @@ from coevo_gym.view.export import write
 from coevo_gym.view.export.gathering import MAX_TASKS, plain_page
 from coevo_gym.view.export.write import write_picture, write_report
 from coevo_gym.view.library import Library
-from tests.view.exports import data_in, whole, with_data
+from tests.view.exports import read_data, replace_data, restore_texts
 from tests.view.sample import RUN
 
 AT = f"runs/{RUN}"
@@ -85,7 +85,7 @@ def list_tasks() -> list[dict[str, Any]]:
 def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
     page: Path, beside: Path
 ) -> None:
-    data, collection = data_in(page), RunCollection(Library([RUN]))
+    data, collection = read_data(page), RunCollection(Library([RUN]))
     paths = list(data["answers"])
     arm = f"{AT}/arms/coevolve"
     assert {AT, f"{AT}/measures", f"{AT}/task-set", f"{AT}/tasks", f"{AT}/drafts", f"{arm}/steps",
@@ -98,12 +98,12 @@ def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
     assert "search" not in paths
     for path in (AT, f"{AT}/measures", f"{AT}/task-set", f"{arm}/steps", f"{arm}/rounds"):
         expected = json.loads(answer(collection, path))
-        assert whole(data["answers"][path], data["texts"]) == expected, path
-    round_ = whole(data["answers"][f"{arm}/rounds/round-1"], data["texts"])
+        assert restore_texts(data["answers"][path], data["texts"]) == expected, path
+    round_ = restore_texts(data["answers"][f"{arm}/rounds/round-1"], data["texts"])
     assert all(one["evidence"] == one["contrast"] == [] for one in round_["contexts"])
     assert any(one["summary"] for one in round_["contexts"])
     stories = [
-        whole(data["answers"][path], data["texts"])["story"]
+        restore_texts(data["answers"][path], data["texts"])["story"]
         for path in paths
         if path.startswith(f"{AT}/tasks/")
     ]
@@ -111,7 +111,7 @@ def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
 
 
 def test_a_report_is_small_and_needs_nothing_else(page: Path) -> None:
-    text = with_data(page.read_text(), "")
+    text = replace_data(page.read_text(), "")
     assert page.stat().st_size < 1_500_000
     assert not re.search(r"<script src=|<link rel=.stylesheet", text)
     assert "default-src 'none'" in text
@@ -119,7 +119,7 @@ def test_a_report_is_small_and_needs_nothing_else(page: Path) -> None:
 
 
 def test_the_plain_page_has_a_table_a_curve_and_the_new_tasks(page: Path, beside: Path) -> None:
-    read = Plain(with_data(page.read_text(), ""))
+    read = Plain(replace_data(page.read_text(), ""))
     for row in read_json(FOLDER.summary)["table"]:
         assert f"{row['name']} {100 * row['success']:.1f}\u202f%" in read.text
         assert f"{100 * row['low']:.1f}–{100 * row['high']:.1f}\u202f%" in read.text
@@ -150,13 +150,13 @@ def test_a_full_report_leaves_out_pages_of_tasks_and_then_lists(
     beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "REPORT_BYTES", 0)
-    data = data_in(write_report(FOLDER, tmp_path / "short.html"))
+    data = read_data(write_report(FOLDER, tmp_path / "short.html"))
     assert not [path for path in data["answers"] if path.startswith(f"{AT}/tasks/")]
     left_out = f"pages for the latest 0 of {len(list_tasks())} tasks of small"
     assert left_out in " ".join(data["left_out"])
     monkeypatch.setattr(write, "MAX_BYTES", 0)
     page = write_report(FOLDER, tmp_path / "none.html")
-    data = data_in(page)
+    data = read_data(page)
     assert set(data["answers"]) == {"about"}
     assert f"{AT}/tasks is too large for this file." in data["left_out"]
     assert "New tasks" in page.read_text()
@@ -252,9 +252,9 @@ def test_a_report_begins_with_the_run_and_has_no_search(opened: Any, page: Path)
     tabs = opened.page.locator(".tabs a").all_inner_texts()
     assert tabs == ["Overview", "Tasks", "Drafts and gates", "Two arms"]
     opened.page.locator(".tabs a", has_text="Tasks").click()
-    opened.settle()
+    opened.wait_until_loaded()
     opened.page.locator("table.list tbody a[data-row]").first.click()
-    opened.settle()
+    opened.wait_until_loaded()
     assert "This file does not contain walks." in opened.page.locator("main").inner_text()
 
 
@@ -281,7 +281,7 @@ def test_a_term_of_a_table_leads_to_its_definition(opened: Any) -> None:
         assert opened.page.locator(".terms .here").is_visible(), name
     opened.jump(f"#/{AT}/tasks")
     opened.page.get_by_role("link", name="SR@5").click()
-    opened.settle()
+    opened.wait_until_loaded()
     assert "five most similar tasks" in opened.page.locator(".terms .here").inner_text()
 
 
@@ -318,6 +318,6 @@ def test_a_report_can_be_printed(opened: Any) -> None:
         for hidden in (".top", ".tabs", "nav.contents"):
             assert not opened.page.locator(hidden).is_visible()
         assert opened.page.locator("figure.chart svg.coevo-plot").first.is_visible()
-        assert opened.overflow() == 0
+        assert opened.overflow_px() == 0
     finally:
         opened.page.emulate_media(media="screen")

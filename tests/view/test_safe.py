@@ -24,7 +24,7 @@ from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.write import export_pages
 from coevo_gym.view.library import Library
 from coevo_gym.view.safe import Censor
-from tests.view.exports import data_in
+from tests.view.exports import read_data
 from tests.view.sample import EVAL, RUN
 
 PLANTED = {
@@ -113,7 +113,7 @@ def test_no_export_holds_a_key(planted: Path, target: str, names: tuple[str, ...
     assert files
     for file in files:
         has_data = file == path or file.parent.name == "data"
-        text = json.dumps(data_in(file)) if has_data else file.read_text()
+        text = json.dumps(read_data(file)) if has_data else file.read_text()
         leaks = [where for where, key in PLANTED.items() if json.dumps(key)[1:-1] in text]
         assert not leaks, file
 
@@ -170,8 +170,8 @@ def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> N
 def test_a_censor_leaves_json_as_it_is_but_for_secrets() -> None:
     value: dict[str, Any] = {"a": ["ü\n\"'", 1.5, None, "sketch", "task-1", "?page=2&q=key"]}
     text = json.dumps(value)
-    assert Censor().clean(text) == text
-    assert Censor(["short"]).clean('"short"') == '"short"'  # too short to be told from a word
-    assert json.loads(Censor(['a"quoted\\value']).clean(json.dumps({"x": 'a"quoted\\value'}))) == {
+    assert Censor().redact(text) == text
+    assert Censor(["short"]).redact('"short"') == '"short"'  # too short to be told from a word
+    assert json.loads(Censor(['a"quoted\\value']).redact(json.dumps({"x": 'a"quoted\\value'}))) == {
         "x": "<redacted>"
     }

@@ -26,7 +26,7 @@ from coevo_gym.view import shell
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
-from coevo_gym.view.server import changes, events, make_app, state_of
+from coevo_gym.view.server import changes, event_stream, make_app, stamps_by_folder
 from tests.runs.conftest import ROOT
 from tests.view.sample import EVAL, RUN
 from tests.view.test_lists import fired, group
@@ -143,7 +143,7 @@ def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     async def listen() -> list[dict[str, str]]:
         heard: list[dict[str, str]] = []
-        stream: AsyncIterator[bytes] = events(collection, stop)
+        stream: AsyncIterator[bytes] = event_stream(collection, stop)
         assert (await anext(stream)).startswith(b"retry:")
         with closing(RunStore(folder.database, record="all")) as store:
             store.add_groups("a", 1, [group(1)], [fired(1)])
@@ -161,7 +161,7 @@ def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_has_not_changed_is_no_news(beside: Path) -> None:
-    state = state_of(RunCollection(Library()))
+    state = stamps_by_folder(RunCollection(Library()))
     assert set(state) == {("run", RUN), ("eval", EVAL)}
     assert changes(state, state) == []
     assert changes(state, {}) == [{"run": RUN}, {"eval": EVAL}]
@@ -169,10 +169,10 @@ def test_what_has_not_changed_is_no_news(beside: Path) -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with (
-        shell.listen_here(0) as listener,
+        shell.listen_on_loopback(0) as listener,
         pytest.raises(ConfigError, match="Choose another --port"),
     ):
-        shell.listen_here(listener.getsockname()[1])
+        shell.listen_on_loopback(listener.getsockname()[1])
 
 
 def test_what_serves_pages_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from coevo_gym.view.library import Library
 from coevo_gym.view.safe import Censor
 from tests.view import browsing
 from tests.view.browsing import Visit
-from tests.view.exports import data_in, whole, with_data
+from tests.view.exports import read_data, replace_data, restore_texts
 from tests.view.made_up import ATTACK
 from tests.view.sample import EVAL, RUN
-from tests.view.serving import viewer
+from tests.view.serving import serve_viewer
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -29,7 +29,9 @@ pytestmark = pytest.mark.xdist_group("browser")
 @pytest.fixture(scope="module")
 def address(sample_folder: Path) -> Iterator[str]:
     """Where the viewer of the small run and its evaluation answers."""
-    with viewer([str(sample_folder / "runs" / RUN), str(sample_folder / "evals" / EVAL)]) as where:
+    with serve_viewer(
+        [str(sample_folder / "runs" / RUN), str(sample_folder / "evals" / EVAL)]
+    ) as where:
         yield where
 
 
@@ -43,7 +45,7 @@ class Stranger:
     def click(self, what: Locator) -> None:
         what.first.click()
         self.clicks += 1
-        self.visit.settle()
+        self.visit.wait_until_loaded()
 
     def link(self, name: str | re.Pattern[str]) -> None:
         self.click(self.page.get_by_role("link", name=name, exact=isinstance(name, str)))
@@ -64,7 +66,7 @@ def test_why_did_this_task_fail_at_step_3(stranger: Stranger) -> None:
     stranger.link("Trajectories")
     stranger.page.get_by_label("Outcome").select_option("false")
     stranger.clicks += 1
-    stranger.visit.settle()
+    stranger.visit.wait_until_loaded()
     stranger.row()
     stranger.click(stranger.page.locator(".outline a, .step h3 a").nth(2))
     assert stranger.clicks == 5
@@ -152,7 +154,7 @@ def test_what_is_searched_for_leads_to_it(stranger: Stranger) -> None:
     page.keyboard.type("click")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("Search: click")
-    stranger.visit.settle()
+    stranger.visit.wait_until_loaded()
     stranger.row()
     expect(page.locator("h1")).not_to_contain_text("Search")
 
@@ -185,7 +187,7 @@ def crawl(visit: Visit, address: str, most: int) -> set[str]:
         visit.jump(place)
         assert not visit.page.locator("main .problem").count(), place
         assert "not found" not in visit.page.locator("h1").inner_text(), place
-        assert visit.overflow() == 0, place
+        assert visit.overflow_px() == 0, place
         assert not visit.complaints, place
         hrefs = visit.page.eval_on_selector_all(
             "a[href^='#/']", "all => all.map(a => a.getAttribute('href'))"
@@ -218,18 +220,18 @@ def test_an_exported_file_opens_without_a_server(chromium: Browser, exported: Pa
 def test_what_attacks_does_nothing_in_an_exported_file(
     chromium: Browser, exported: Path, tmp_path: Path
 ) -> None:
-    data, part = data_in(exported), DataFile(Censor())
+    data, part = read_data(exported), DataFile(Censor())
     hostile = [f"{one} {ATTACK} </script><script>window.hit=1</script>" for one in data["texts"]]
     for path, value in data["answers"].items():
-        part.add(path, whole(value, hostile))
+        part.add(path, restore_texts(value, hostile))
     text = part.to_text(lists=data["lists"], left_out=data["left_out"])
     page = tmp_path / "page.html"
-    page.write_text(with_data(exported.read_text(), text))
+    page.write_text(replace_data(exported.read_text(), text))
     with browsing.visit(chromium) as visit:
         for place in (f"#/runs/{RUN}/tasks", f"#/runs/{RUN}/trajectories", f"#/runs/{RUN}/drafts"):
             visit.go(place, page.as_uri())
             visit.page.locator("[data-row]").first.click()
-            visit.settle()
+            visit.wait_until_loaded()
             assert "window.hit" in visit.page.locator("main").inner_text()
             assert visit.page.evaluate("window.hit") is None
             assert not visit.page.locator("main script, main img").count()

@@ -11,11 +11,11 @@ import pytest
 from numpy.random import default_rng
 
 from bench.webshop_difficulty import (
+    count_fulfilling,
     first_hit_shopper,
-    fulfilling,
     random_shopper,
     reference_shopper,
-    solved,
+    success_rate,
     thrifty_shopper,
 )
 from coevo_gym.core.task import NATIVE_SPLITS, Split
@@ -130,7 +130,7 @@ def test_each_goal_can_be_solved(shop: Catalogue, goals: tuple[ShoppingGoal, ...
 
 
 def test_the_reference_solves_each_task(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
-    assert solved(shop, goals, reference_shopper) == 1.0
+    assert success_rate(shop, goals, reference_shopper) == 1.0
     long = sum(len(reference_actions(goal, shop)) >= 4 for goal in goals)
     assert long >= 0.7 * len(goals)
 
@@ -161,13 +161,13 @@ def test_a_search_cut_from_the_instruction_finds_the_product(
 
 
 def test_neither_trivial_nor_hopeless(shop: Catalogue, val: list[ShoppingGoal]) -> None:
-    assert solved(shop, val * 3, random_shopper(default_rng(0))) < 0.05
-    assert 0.08 <= solved(shop, val, first_hit_shopper) <= 0.25
-    assert 0.6 <= solved(shop, val, thrifty_shopper) <= 0.95
+    assert success_rate(shop, val * 3, random_shopper(default_rng(0))) < 0.05
+    assert 0.08 <= success_rate(shop, val, first_hit_shopper) <= 0.25
+    assert 0.6 <= success_rate(shop, val, thrifty_shopper) <= 0.95
 
 
 def test_few_products_fulfil_a_goal(shop: Catalogue, val: list[ShoppingGoal]) -> None:
-    counts = [fulfilling(shop, goal) for goal in val[::5]]
+    counts = [count_fulfilling(shop, goal) for goal in val[::5]]
     assert min(counts) >= 1
     assert sum(counts) / len(counts) < 2.5
 

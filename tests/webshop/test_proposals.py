@@ -16,7 +16,7 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.envs.proposals import MAX_ACTIONS, MAX_REQUEST, MAX_TURNS
 from coevo_gym.testing import replay
 from tests.standins import walks, webshop
-from tests.standins.hostile import PROPOSALS, drafted
+from tests.standins.hostile import PROPOSALS, draft_or_none
 from tests.toy import BENCHMARK as TOY
 
 WEBSHOP = require_proposable(get_benchmark("webshop"))
@@ -103,14 +103,14 @@ def test_a_context_of_another_benchmark_is_a_mistake() -> None:
 @given(given_proposal=PROPOSALS)
 @settings(max_examples=200)
 def test_anything_may_be_proposed(given_proposal: Proposal) -> None:
-    if draft := drafted(WEBSHOP, given_proposal, CONTEXT):
+    if draft := draft_or_none(WEBSHOP, given_proposal, CONTEXT):
         verdict = run_gates(default_gates(WEBSHOP), draft, context=CONTEXT).verdict
         assert verdict.accepted or verdict.reason
 
 
 def test_rules_in_place_of_a_model_find_tasks() -> None:
     sources = TRAIN[:: len(TRAIN) // 40]
-    accepted, verdicts = walks.evolved(
+    accepted, verdicts = walks.evolve_tasks(
         sources, webshop.buy, webshop.propose, max_steps=15, wanted=8
     )
     assert len(accepted) == 8

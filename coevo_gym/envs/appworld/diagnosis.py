@@ -69,7 +69,8 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     if "tests" not in episode.report:  # the episode was not judged
         return Diagnosis()
     steps = [
-        _Ran.from_step(*pair) for pair in zip(episode.steps, observations_after(episode), strict=True)
+        _Ran.from_step(*pair)
+        for pair in zip(episode.steps, observations_after(episode), strict=True)
     ]
     called = {name for step in steps for name in step.calls}
     failed = [

@@ -117,7 +117,9 @@ def describe_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return _join_words([f"{split_name(key)} {describe_value(item)}" for key, item in value.items()])
+        return _join_words(
+            [f"{split_name(key)} {describe_value(item)}" for key, item in value.items()]
+        )
     if isinstance(value, (list, tuple)):
         return _join_words([describe_value(item) for item in value])
     return "none" if value is None else str(value)

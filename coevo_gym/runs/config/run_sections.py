@@ -28,7 +28,7 @@ from coevo_gym.envs.rows.registration import (
     registered_source,
 )
 from coevo_gym.envs.rows.source import MEMORY, RowsSource
-from coevo_gym.store.approvals import Demand, require
+from coevo_gym.store.approvals import Demand, require_approval
 from coevo_gym.trainers.settings import ImitationConfig
 
 
@@ -48,7 +48,7 @@ def _make_rows_benchmark(name: str, rows: RowsSource) -> RowsBenchmark:
             f"The rows or functions of {name!r} only exist in Python. First call from_rows with "
             f"the same rows and functions and name={name!r}; then coevo_gym.resume continues a run."
         )
-    require(*rows_demands(rows))
+    require_approval(*rows_demands(rows))
     settings = rows.model_dump(include={"max_turns", "timeout_s", "shares"})
     return from_rows(rows.file, name=name, **rows.functions, **settings)
 

@@ -35,7 +35,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
 from coevo_gym.store.folder import append_line, write_json
 from coevo_gym.store.reader import RunReader
-from coevo_gym.store.secrets import without_secrets
+from coevo_gym.store.secrets import redact_secrets
 
 
 class KeptInFolder(FinishedEpisodes):
@@ -49,7 +49,7 @@ class KeptInFolder(FinishedEpisodes):
     def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
         """Store a finished episode."""
         # The line is written last: an episode without a line is run again.
-        self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
+        self._database.add_eval_episode(self._policy, 0, line.database_row, trajectory)
         append_line(self._folder.results, line.model_dump(mode="json"))
         self.lines[line.key] = line
 
@@ -248,16 +248,16 @@ def open_eval_folder(
     """
     wanted = identity(job)
     if overwrite or not folder.config.is_file():
-        folder.contents()  # refuses foreign folders before it creates a lock file
-    with folder.locked():
+        folder.deletable_contents()  # refuses foreign folders before it creates a lock file
+    with folder.lock():
         if overwrite or not folder.config.is_file():
-            folder.empty()
+            folder.delete_contents()
             write_json(folder.config, wanted)
         else:
             _check_same_settings(folder, wanted, progress)
         with closing(RunStore(folder.database)) as database:
             database.add_evaluated_tasks(map(evaluated_task, job.tasks))
-            database.check()
+            database.check_integrity()
             job.resume(folder)
             yield KeptInFolder(folder, job.policy, database)
 
@@ -322,7 +322,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "versions": versions(config),
         "git_commit": git_commit(),
     }
-    safe: dict[str, Any] = without_secrets(settings)
+    safe: dict[str, Any] = redact_secrets(settings)
     return safe
 
 

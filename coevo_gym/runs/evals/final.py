@@ -40,7 +40,7 @@ def save_final_score(
     An arm that is rewound to an earlier step is scored again.
     """
     store.add_evaluated_tasks(map(evaluated_task, evaluation.tasks))
-    ended = [line.ended for line in evaluation.lines]
+    ended = [line.database_row for line in evaluation.lines]
     store.add_evaluation(stored_name(policy, name), step, ended, evaluation.episodes)
     line = {"event": FINAL_SCORE, "arm": policy, "step": step, "tasks": name}
     append_line(folder.metrics, {**line, "numbers": evaluation.metrics()})

@@ -114,7 +114,9 @@ class StoredEvolver:
     def _add_released_tasks(self, result: RoundResult) -> RoundResult:
         ids = {task.id for task in result.accepted}
         joining = [
-            (task, verdict) for task, verdict in self.store.joining(self._arm) if task.id not in ids
+            (task, verdict)
+            for task, verdict in self.store.tasks_to_join(self._arm)
+            if task.id not in ids
         ]
         tasks = tuple(task for task, _ in joining)
         verdicts = tuple(verdict for _, verdict in joining if verdict is not None)

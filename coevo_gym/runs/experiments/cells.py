@@ -19,7 +19,7 @@ from coevo_gym.runs.experiments.definition import Experiment, Row, Size, parse_s
 from coevo_gym.runs.experiments.records import CellRecord, read_record, read_records
 from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, check_name
-from coevo_gym.store.secrets import without_secrets
+from coevo_gym.store.secrets import redact_secrets
 
 State = Literal["finished", "cut", "new"]
 BESIDE = ("arithmetic", "sinks")
@@ -273,7 +273,7 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
 
 def _result_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that affect a run's result, omitting unused explorer settings."""
-    settings: dict[str, Any] = without_secrets(config.to_json())
+    settings: dict[str, Any] = redact_secrets(config.to_json())
     rest = {name: value for name, value in settings.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))
     if all(each.kind != "model" for each in explorers):

@@ -22,7 +22,7 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.core.reading import open_regular
 from coevo_gym.runs.experiments.measures import read_measures
 from coevo_gym.runs.manifest import config_in, read_manifest
-from coevo_gym.store.folder import RunFolder, finite, read_json, write_atomic
+from coevo_gym.store.folder import RunFolder, read_json, replace_non_finite, write_atomic
 
 ENDING = ".jsonl"
 """File name extension of files with records."""
@@ -127,7 +127,9 @@ def write_records(path: Path, records: Iterable[CellRecord]) -> None:
     """
     lines = [
         json.dumps(
-            finite({"cell": record.name, **{part: getattr(record, part) for part in _PARTS}}),
+            replace_non_finite(
+                {"cell": record.name, **{part: getattr(record, part) for part in _PARTS}}
+            ),
             sort_keys=True,
             allow_nan=False,
             separators=(",", ":"),

@@ -23,7 +23,7 @@ from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
+from coevo_gym.store.folder import RunFolder, append_line, read_lines, report_store_errors
 
 
 def copy_shared_start(cell: Cell) -> RunFolder | None:
@@ -56,7 +56,7 @@ def copy_shared_start(cell: Cell) -> RunFolder | None:
             continue
         if other.database.is_file():
             with closing(RunStore(cell.folder.database)) as store:
-                store.add_results_of(other.database, Round.unguided(1).id)
+                store.copy_results(other.database, Round.unguided(1).id)
         for line in read_lines(other.metrics):
             if line.get("event") == WARMUP:
                 append_line(cell.folder.metrics, line)
@@ -68,7 +68,7 @@ def copy_shared_start(cell: Cell) -> RunFolder | None:
 
 def _link(file: Path, folder: Path) -> None:
     """Link a file into another folder, or copy it if hard links are not supported."""
-    with storing(folder):
+    with report_store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / file.name
         try:

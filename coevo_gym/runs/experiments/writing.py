@@ -14,7 +14,7 @@ from coevo_gym.core.spaces import make_visible
 from coevo_gym.runs.experiments.numbers import column
 from coevo_gym.runs.experiments.results import ResultTable, RowComparison, TableLine
 from coevo_gym.runs.experiments.table_parts import CROSS, CURVES, QUESTIONS, ROUNDS
-from coevo_gym.store.folder import finite, storing, write_atomic
+from coevo_gym.store.folder import replace_non_finite, report_store_errors, write_atomic
 
 NOTHING = "–"
 TOO_FEW = "too few seeds"
@@ -32,7 +32,7 @@ def write_table(folder: Path, table: ResultTable) -> None:
     Raises:
         StoreError: if a file cannot be written.
     """
-    with storing(folder):
+    with report_store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in (
         ("table.md", as_markdown(table)),
@@ -44,7 +44,7 @@ def write_table(folder: Path, table: ResultTable) -> None:
 
 def as_json(table: ResultTable) -> str:
     """Return a table as JSON. Shares are in [0, 1], but the paper's results are in percent."""
-    return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(replace_non_finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
 def as_csv(table: ResultTable) -> str:

@@ -13,7 +13,7 @@ from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import RUNS, RunFolder, in_use, read_json
+from coevo_gym.store.folder import RUNS, RunFolder, is_in_use, read_json
 from coevo_gym.store.progress_file import WorkProgress, read_progress
 from coevo_gym.store.reader import RunReader
 
@@ -47,7 +47,7 @@ def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
 
     ``stored`` is True if the database must exist.
     """
-    if in_use(folder.path):
+    if is_in_use(folder.path):
         return "running"
     if stored:
         RunReader(folder.database)

@@ -22,7 +22,7 @@ from coevo_gym.store.folder import (
     RunFolder,
     read_json,
     read_lines,
-    storing,
+    report_store_errors,
     write_atomic,
     write_json,
 )
@@ -323,7 +323,7 @@ def export_model(
         )
     _check_target(target, overwrite)
     checkpoints = Checkpoints(folder.checkpoints / name)
-    saved = checkpoints.latest() if step is None else checkpoints.at(step)
+    saved = checkpoints.latest() if step is None else checkpoints.load_at(step)
     if saved is None:
         raise ConfigError(
             f"{config.name} has no checkpoint of {name} yet. Continue training with "
@@ -337,7 +337,7 @@ def export_model(
     on_cpu = config.policy.model.model_copy(update={"device": "cpu"})
     model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
     card = _load_weights(model, saved, folder, name)
-    with storing(target), staged(target) as new:
+    with report_store_errors(target), staged(target) as new:
         try:
             (model.save_adapter if adapter else model.save_pretrained)(new)
         except SafetensorError as error:  # hides the underlying write error

@@ -17,10 +17,10 @@ from coevo_gym.store.folder import (
     RunFolder,
     check_deletable,
     delete,
-    in_use,
-    locked,
-    storing,
-    through_link,
+    is_in_use,
+    lock_folder,
+    report_store_errors,
+    resolve_if_linked,
 )
 from coevo_gym.store.progress_file import PROGRESS
 
@@ -71,8 +71,8 @@ def remove(item: Removable) -> None:
     check_deletable(item.path, RUNS, EVALS)
     with ExitStack() as locks:
         for folder in item.folders:
-            locks.enter_context(locked(folder))
-        with storing(item.path):
+            locks.enter_context(lock_folder(folder))
+        with report_store_errors(item.path):
             delete(item.path)
 
 
@@ -127,18 +127,18 @@ def find_freeable() -> list[Freeable]:
     """
     runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
     runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
-    runs = [run for run in runs if run.is_run() and not in_use(run.path)]
+    runs = [run for run in runs if run.is_run() and not is_in_use(run.path)]
     items = [item for run in runs for item in _freeable_in_run(run)]
     for folder in (EvalFolder(EVALS / name) for name in EvalFolder.names()):
-        if folder.is_evaluation() and not in_use(folder.path):
+        if folder.is_evaluation() and not is_in_use(folder.path):
             items += _partial_files(folder.path, folder.path)
-    items = [item for item in items if not through_link(item.path, RUNS, EVALS)]
+    items = [item for item in items if not resolve_if_linked(item.path, RUNS, EVALS)]
     for root in (RUNS, EVALS):
         if root.is_dir():
             items += [
                 Freeable(path, EMPTY, path, size_of(path))
                 for path in sorted(root.iterdir())
-                if _is_empty(path) and not in_use(path)
+                if _is_empty(path) and not is_in_use(path)
             ]
     return items
 
@@ -153,14 +153,14 @@ def free(items: list[Freeable]) -> int:
     """
     freed = 0
     for item in items:
-        if not item.path.exists() or through_link(item.path, RUNS, EVALS):
+        if not item.path.exists() or resolve_if_linked(item.path, RUNS, EVALS):
             continue
         try:
-            lock = locked(item.folder)
-            with lock, storing(item.path):
+            lock = lock_folder(item.folder)
+            with lock, report_store_errors(item.path):
                 delete(item.path)
         except StoreError:
-            if in_use(item.folder):
+            if is_in_use(item.folder):
                 continue
             raise
         freed += item.size
@@ -175,7 +175,7 @@ def _freeable_in_run(folder: RunFolder) -> Iterator[Freeable]:
         for path in sorted(phase.glob("step-*.damaged")):
             yield Freeable(path, DAMAGED, folder.path, size_of(path))
         if finished:
-            for path in Checkpoints(phase).older():
+            for path in Checkpoints(phase).older_files():
                 yield Freeable(path, OLD, folder.path, size_of(path))
 
 

@@ -50,7 +50,9 @@ class Spending:
     def set_arm_cost(self, name: str, first: Round | None, state: LoopState) -> None:
         """Update an arm's cost. The cost of its initial tasks is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
-        self.set_cost(f"arm {name}", Cost.from_usages(state.env_steps, state.total_usage).subtract(begun))
+        self.set_cost(
+            f"arm {name}", Cost.from_usages(state.env_steps, state.total_usage).subtract(begun)
+        )
 
     @property
     def _known(self) -> Cost:

@@ -124,7 +124,7 @@ def tasks_of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask
             elif applied.arm not in one.arms:
                 exports[task.id] = replace(one, arms=(*one.arms, applied.arm))
     for name in dict.fromkeys(applied.arm for applied in rounds):
-        for task, verdict in reader.joining(name):
+        for task, verdict in reader.tasks_to_join(name):
             gates = _passed_gates(verdict or held_verdicts.get(task.id))
             exports.setdefault(task.id, ExportedTask(task, gates=gates))
     return _require_training_tasks(exports.values())

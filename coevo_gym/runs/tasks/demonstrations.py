@@ -15,7 +15,7 @@ from coevo_gym.core.task_file import read_tasks
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.pool.task_pool import require_trainable
 from coevo_gym.runs.tasks.review import timestamp
-from coevo_gym.store.folder import locked, storing, write_atomic
+from coevo_gym.store.folder import lock_folder, report_store_errors, write_atomic
 
 DEMONSTRATION = "demonstration"
 """The provenance kind of tasks with a demonstrated solution."""
@@ -48,9 +48,9 @@ def keep_demonstration(
     demonstration = task.model_copy(
         update={"solution": trajectory.actions, "provenance": provenance}
     )
-    with storing(path):
+    with report_store_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.parent):
+    with lock_folder(path.parent):
         before = read_tasks(path) if path.is_file() else ()
         tasks = [*(other for other in before if other.id != task.id), demonstration]
         write_atomic(path, b"".join(task.to_json().encode() + b"\n" for task in tasks))

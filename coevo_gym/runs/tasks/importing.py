@@ -250,7 +250,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
 
 def _known_tasks(reader: RunReader) -> list[Task]:
     """Return a run's tasks, including those that are on hold or imported but not yet added."""
-    known = [*reader.pooled(), *(draft.task for draft in reader.tasks_on_hold())]
+    known = [*reader.pool_tasks(), *(draft.task for draft in reader.tasks_on_hold())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
     return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
 

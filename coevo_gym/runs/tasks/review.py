@@ -74,7 +74,7 @@ def find_held_tasks(folder: RunFolder) -> list[HeldDraft]:
                 (draft.arm,),
                 draft.round_id,
                 decisions.get(id),
-                tuple(reader.rounds_of(id)),
+                tuple(reader.rounds_that_added(id)),
             )
         elif draft.arm not in earlier.arms:
             drafts[id] = replace(earlier, arms=(*earlier.arms, draft.arm))

@@ -188,7 +188,7 @@ def _story_of_draft(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
         explored=explored,
         ancestors=_ancestors(reader, parents or ((context.task.id,) if context else ())),
         decision=reader.decisions().get(verdict.task_id),
-        joined=tuple(reader.rounds_of(verdict.task_id)) if verdict.task_id else (),
+        joined=tuple(reader.rounds_that_added(verdict.task_id)) if verdict.task_id else (),
         practice=tuple(reader.task_counts(verdict.task_id)) if verdict.task_id else (),
         elsewhere=tuple(place for place in places if place not in same),
     )

@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from coevo_gym.core.spaces import make_visible
-from coevo_gym.view.numbers import compact, percent
+from coevo_gym.view.numbers import format_compact, percent
 from coevo_gym.view.shell import STATIC
 
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     points: Sequence[Point]
 
 
-def draw(
+def draw_chart(
     lines: Sequence[Line],
     title: str,
     x_label: str,
@@ -59,10 +59,10 @@ def draw(
         An ``<svg>`` element. Identical arguments produce identical bytes.
     """
     width, height = size
-    legend, top = _legend(lines, width)
+    legend, top = _draw_legend(lines, width)
     ends = [v for line in lines for p in line.points for v in (p.y, p.low, p.high)]
-    right = nice_top(max(_finite(p.x for line in lines for p in line.points), default=1.0))
-    highest = nice_top(max(_finite(ends), default=1.0))
+    right = nice_top(max(_finite_values(p.x for line in lines for p in line.points), default=1.0))
+    highest = nice_top(max(_finite_values(ends), default=1.0))
     x_span, y_span = width - _LEFT - _RIGHT, height - top - _BOTTOM
 
     def x(value: float) -> float:
@@ -71,18 +71,20 @@ def draw(
     def y(value: float) -> float:
         return top + (1 - value / highest) * y_span
 
-    parts = [*legend, _text(y_label, 2, top - 9, soft=True)]
+    parts = [*legend, _text_element(y_label, 2, top - 9, soft=True)]
     for value in ticks(highest):
         at = y(value)
         parts.append(
             f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{at:.1f}" y2="{at:.1f}" '
             'stroke="var(--chart-rule, #d5dae0)"/>'
         )
-        parts.append(_text(write(value), _LEFT - 7, at + 4, anchor="end", soft=True))
+        parts.append(_text_element(write(value), _LEFT - 7, at + 4, anchor="end", soft=True))
     for value in ticks(right):
         bottom = height - _BOTTOM + 17
-        parts.append(_text(compact(value), x(value), bottom, anchor="middle", soft=True))
-    parts.append(_text(x_label, _LEFT + x_span / 2, height - 8, anchor="middle", soft=True))
+        parts.append(
+            _text_element(format_compact(value), x(value), bottom, anchor="middle", soft=True)
+        )
+    parts.append(_text_element(x_label, _LEFT + x_span / 2, height - 8, anchor="middle", soft=True))
     for style, line in enumerate(lines):
         parts += _draw_line(line, style, x, y, write)
     return (
@@ -93,11 +95,11 @@ def draw(
     )
 
 
-def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, float]) -> str:
+def stack_charts(charts: Sequence[str], heading: Sequence[str], size: tuple[float, float]) -> str:
     """Return a standalone SVG file with vertically stacked charts, for light and dark mode.
 
     Args:
-        charts: charts drawn by :func:`draw`, each of the given ``size``.
+        charts: charts drawn by :func:`draw_chart`, each of the given ``size``.
         heading: lines of text above the charts; the first line is bold.
         size: width and height of a chart in pixels.
     """
@@ -106,7 +108,8 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
     edge, top = 24.0, 24.0 + 18 * len(heading)
     width, height = size[0] + 2 * edge, top + len(charts) * size[1] + edge / 2
     parts = [
-        _text(line, edge, 28 + 18 * i, soft=i > 0, bold=not i) for i, line in enumerate(heading)
+        _text_element(line, edge, 28 + 18 * i, soft=i > 0, bold=not i)
+        for i, line in enumerate(heading)
     ]
     placed = [
         f'<g transform="translate({edge:g} {top + i * size[1]:g})">{chart}</g>'
@@ -125,23 +128,23 @@ def nice_top(value: float) -> float:
     """Return the upper end of an axis that starts at 0: the first tick at or above a value."""
     if not (math.isfinite(value) and value > 0):
         return 1.0
-    step = _step(value)
+    step = _tick_spacing(value)
     return math.ceil(value / step - 1e-9) * step
 
 
 def ticks(top: float) -> list[float]:
     """Return evenly spaced ticks for an axis from 0 to ``top``."""
-    step = _step(top)
+    step = _tick_spacing(top)
     return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
 
 
-def _step(span: float) -> float:
+def _tick_spacing(span: float) -> float:
     """Return the smallest round-number tick spacing that covers a span in at most 5 steps."""
     power = 10.0 ** math.floor(math.log10(span / 5))
     return next(f * power for f in (1, 2, 2.5, 5, 10) if f * power * 5 >= span * (1 - 1e-9))
 
 
-def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
+def _draw_legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
     """Return the legend's SVG elements and the vertical position at which the plot starts."""
     parts, x, y = list[str](), 4.0, 14.0
     for style, line in enumerate(lines):
@@ -149,7 +152,7 @@ def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
         name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
         if x > 4 and x + 36 + _LETTER * len(name) > width:
             x, y = 4.0, y + _ROW
-        parts += [_path(f"M{x:g} {y - 4:g}h26", style), _text(name, x + 32, y)]
+        parts += [_path_element(f"M{x:g} {y - 4:g}h26", style), _text_element(name, x + 32, y)]
         x += 50 + _LETTER * len(name)
     return parts, y + 34
 
@@ -162,15 +165,15 @@ def _draw_line(
     write: Callable[[float], str],
 ) -> Iterator[str]:
     colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
-    for run in _whole(line.points, lambda p: all(map(math.isfinite, p))):
+    for run in _split_at_gaps(line.points, lambda p: all(map(math.isfinite, p))):
         if len(run) > 1:
             upper = [f"{x(p.x):.1f} {y(p.high):.1f}" for p in run]
             lower = [f"{x(p.x):.1f} {y(p.low):.1f}" for p in reversed(run)]
             path = "L".join(upper + lower)
             yield f'<path d="M{path}Z" fill="{colour}" fill-opacity="0.14"/>'
-    for run in _whole(line.points, lambda p: math.isfinite(p.x) and math.isfinite(p.y)):
+    for run in _split_at_gaps(line.points, lambda p: math.isfinite(p.x) and math.isfinite(p.y)):
         if len(run) > 1:
-            yield _path("M" + "L".join(f"{x(p.x):.1f} {y(p.y):.1f}" for p in run), style)
+            yield _path_element("M" + "L".join(f"{x(p.x):.1f} {y(p.y):.1f}" for p in run), style)
         for p in run if len(line.points) <= _LONGEST else run[:: max(1, len(run) - 1)]:
             note = f"{line.label}, {p.x:,.0f}: {write(p.y)}"
             if math.isfinite(p.low) and math.isfinite(p.high):
@@ -181,7 +184,9 @@ def _draw_line(
             )
 
 
-def _whole(points: Sequence[Point], known: Callable[[Point], bool]) -> Iterator[list[Point]]:
+def _split_at_gaps(
+    points: Sequence[Point], known: Callable[[Point], bool]
+) -> Iterator[list[Point]]:
     """Yield each unbroken segment of points for which ``known`` is true."""
     run = list[Point]()
     for point in points:
@@ -194,14 +199,14 @@ def _whole(points: Sequence[Point], known: Callable[[Point], bool]) -> Iterator[
         yield run
 
 
-def _path(d: str, style: int) -> str:
+def _path_element(d: str, style: int) -> str:
     dash = _DASHES[style % 6]
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
     return f'<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
 
 
-def _text(
+def _text_element(
     text: str, x: float, y: float, *, anchor: str = "start", soft: bool = False, bold: bool = False
 ) -> str:
     colour = "var(--chart-soft, #59636e)" if soft else "var(--chart-ink, #1c2126)"
@@ -216,5 +221,5 @@ def _escape(text: str) -> str:
     return escape(make_visible(text).replace("\n", " "))
 
 
-def _finite(values: Iterator[float] | Sequence[float]) -> Iterator[float]:
+def _finite_values(values: Iterator[float] | Sequence[float]) -> Iterator[float]:
     return (value for value in values if math.isfinite(value))

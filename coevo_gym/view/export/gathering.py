@@ -15,9 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.task import Split
-from coevo_gym.view.api import shape_of
+from coevo_gym.view.api import make_response
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
-from coevo_gym.view.export.curve import Line, Point, draw
+from coevo_gym.view.export.curve import Line, Point, draw_chart
 from coevo_gym.view.filters import paging_of
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows
@@ -26,14 +26,14 @@ from coevo_gym.view.model.search import (
     KINDS,
     draft_hits,
     episode_hits,
-    list_candidates,
+    folder_hits,
     task_hits,
     trajectory_hit,
 )
 from coevo_gym.view.model.steps import group_rows
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.model.trajectory_list import all_trajectories
-from coevo_gym.view.numbers import count, interval, percent
+from coevo_gym.view.numbers import format_count, interval, percent
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.rows import ListRow
@@ -76,7 +76,7 @@ class ExportedPage(NamedTuple):
     kind: str
 
 
-def answers(collection: RunCollection, *, episodes: bool = True) -> Iterator[Response]:
+def responses_to_export(collection: RunCollection, *, episodes: bool = True) -> Iterator[Response]:
     """Yield the API responses that an export includes, such as the list of runs and their data.
 
     Runs that cannot be read are skipped.
@@ -85,20 +85,20 @@ def answers(collection: RunCollection, *, episodes: bool = True) -> Iterator[Res
         collection: the runs and evaluations.
         episodes: True to include lists of episodes, and the rollouts and walks in rounds.
     """
-    yield _ask(collection, "runs")
-    yield _ask(collection, "evals")
+    yield _request(collection, "runs")
+    yield _request(collection, "evals")
     if episodes:
-        yield Response("search", {"hits": list(_hits(collection))})
+        yield Response("search", {"hits": list(_all_hits(collection))})
     for run in collection.runs():
         with suppress(Refusal):
-            yield from list(_of_run(collection, run, episodes=episodes))
+            yield from list(_run_responses(collection, run, episodes=episodes))
     for evaluation in collection.evals():
         with suppress(Refusal):
-            yield from list(_of_eval(collection, evaluation))
-    yield from _comparisons(collection)
+            yield from list(_eval_responses(collection, evaluation))
+    yield from _comparison_responses(collection)
 
 
-def pages(
+def pages_to_export(
     collection: RunCollection, *, held_out: bool, episodes: bool = True
 ) -> Iterator[ExportedPage]:
     """Yield the pages to export, alternating between kinds, with the latest of each kind first.
@@ -108,43 +108,46 @@ def pages(
         held_out: True to include the episodes of evaluations on validation and test tasks.
         episodes: False to yield only the pages for tasks.
     """
-    of_run = (_groups, _tasks, _drafts, _episodes) if episodes else (_tasks,)
-    parts = [_readable(part(run)) for run in collection.runs() for part in of_run]
+    of_run = (
+        (_group_pages, _task_pages, _draft_pages, _episode_pages) if episodes else (_task_pages,)
+    )
+    parts = [_list_if_readable(part(run)) for run in collection.runs() for part in of_run]
     if episodes:
         parts += [
-            _readable(_eval_episodes(evaluation, held_out)) for evaluation in collection.evals()
+            _list_if_readable(_eval_episode_pages(evaluation, held_out))
+            for evaluation in collection.evals()
         ]
     yield from filter(None, chain.from_iterable(zip_longest(*parts)))
 
 
-def _readable(pages: Iterator[ExportedPage]) -> list[ExportedPage]:
+def _list_if_readable(pages: Iterator[ExportedPage]) -> list[ExportedPage]:
     with suppress(Refusal):
         return list(pages)
     return []
 
 
-def _groups(run: ShownRun) -> Iterator[ExportedPage]:
+def _group_pages(run: ShownRun) -> Iterator[ExportedPage]:
     for arm in run.config.arms:
         for group in reversed(group_rows(run, arm)):
             yield ExportedPage(f"runs/{run.id}/arms/{arm}/groups/{group.id}", run.id, "groups")
 
 
-def _tasks(run: ShownRun) -> Iterator[ExportedPage]:
+def _task_pages(run: ShownRun) -> Iterator[ExportedPage]:
     for row in reversed(task_rows(run)):
         yield ExportedPage(f"runs/{run.id}/tasks/{row.id}", run.id, "tasks")
 
 
-def _drafts(run: ShownRun) -> Iterator[ExportedPage]:
+def _draft_pages(run: ShownRun) -> Iterator[ExportedPage]:
     for id in dict.fromkeys(row.id for row in reversed(draft_rows(run))):
         yield ExportedPage(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
 
 
-def _episodes(run: ShownRun) -> Iterator[ExportedPage]:
+def _episode_pages(run: ShownRun) -> Iterator[ExportedPage]:
     for row in reversed(all_trajectories(run)):
         yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
 
 
-def _eval_episodes(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
+def _eval_episode_pages(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
     if held_out or evaluation.config["split"] == Split.TRAIN:
         for episode in episode_rows(evaluation):
             if episode.stored:
@@ -152,7 +155,9 @@ def _eval_episodes(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPa
                 yield ExportedPage(path, evaluation.id, "episodes")
 
 
-def page_of(collection: RunCollection, path: str, *, episodes: bool = True) -> Response | None:
+def page_response(
+    collection: RunCollection, path: str, *, episodes: bool = True
+) -> Response | None:
     """Return the response for a page, or None if its data cannot be read.
 
     Args:
@@ -161,7 +166,7 @@ def page_of(collection: RunCollection, path: str, *, episodes: bool = True) -> R
         episodes: True to include rollouts and walks.
     """
     try:
-        response = _ask(collection, path)
+        response = _request(collection, path)
     except Refusal:
         return None
     return response if episodes else _without_walks(response)
@@ -182,71 +187,73 @@ def _without_walks(response: Response) -> Response:
     return Response(response.path, stripped(response.value))
 
 
-def _ask(collection: RunCollection, path: str, query: Query | None = None) -> Response:
-    return Response(path, shape_of(collection, path, query or Query()).model_dump(mode="json"))
+def _request(collection: RunCollection, path: str, query: Query | None = None) -> Response:
+    return Response(path, make_response(collection, path, query or Query()).model_dump(mode="json"))
 
 
-def _of_run(collection: RunCollection, run: ShownRun, *, episodes: bool) -> Iterator[Response]:
+def _run_responses(
+    collection: RunCollection, run: ShownRun, *, episodes: bool
+) -> Iterator[Response]:
     at = f"runs/{run.id}"
-    detail = _ask(collection, at)
+    detail = _request(collection, at)
     yield detail
-    yield _ask(collection, f"{at}/progress")
-    yield _ask(collection, f"{at}/measures")
-    yield _ask(collection, f"{at}/task-set")
+    yield _request(collection, f"{at}/progress")
+    yield _request(collection, f"{at}/measures")
+    yield _request(collection, f"{at}/task-set")
     if episodes:
-        yield Response(f"{at}/trajectories", _to_json(all_trajectories(run)))
-    yield Response(f"{at}/tasks", _to_json(task_rows(run)))
-    rejected = _ask(collection, f"{at}/drafts").value
-    yield Response(f"{at}/drafts", {**rejected, **_to_json(draft_rows(run))})
+        yield Response(f"{at}/trajectories", _rows_to_json(all_trajectories(run)))
+    yield Response(f"{at}/tasks", _rows_to_json(task_rows(run)))
+    rejected = _request(collection, f"{at}/drafts").value
+    yield Response(f"{at}/drafts", {**rejected, **_rows_to_json(draft_rows(run))})
     for arm in run.config.arms:
-        yield _ask(collection, f"{at}/arms/{arm}/steps")
-        yield _ask(collection, f"{at}/arms/{arm}/notes")
-        rounds = _ask(collection, f"{at}/arms/{arm}/rounds")
+        yield _request(collection, f"{at}/arms/{arm}/steps")
+        yield _request(collection, f"{at}/arms/{arm}/notes")
+        rounds = _request(collection, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:
-            response = _ask(collection, f"{at}/arms/{arm}/rounds/{one['id']}")
+            response = _request(collection, f"{at}/arms/{arm}/rounds/{one['id']}")
             yield response if episodes else _without_walks(response)
-        yield Response(f"{at}/arms/{arm}/groups", _to_json(group_rows(run, arm)))
+        yield Response(f"{at}/arms/{arm}/groups", _rows_to_json(group_rows(run, arm)))
     for point in detail.value["evaluations"] if episodes else ():
         if point["kept"]:
-            yield _ask(collection, f"{at}/evaluations/{point['arm']}/{point['step']}")
+            yield _request(collection, f"{at}/evaluations/{point['arm']}/{point['step']}")
 
 
-def _of_eval(collection: RunCollection, evaluation: ShownEval) -> Iterator[Response]:
-    yield _ask(collection, f"evals/{evaluation.id}")
-    yield Response(f"evals/{evaluation.id}/episodes", _to_json(episode_rows(evaluation)))
+def _eval_responses(collection: RunCollection, evaluation: ShownEval) -> Iterator[Response]:
+    yield _request(collection, f"evals/{evaluation.id}")
+    yield Response(f"evals/{evaluation.id}/episodes", _rows_to_json(episode_rows(evaluation)))
 
 
-def _comparisons(collection: RunCollection) -> Iterator[Response]:
+def _comparison_responses(collection: RunCollection) -> Iterator[Response]:
     """Yield comparisons of arms and evaluations that share tasks, up to a limit."""
     places: list[str] = []
     for run in collection.runs():
         with suppress(Refusal):
-            points = _ask(collection, f"runs/{run.id}").value["evaluations"]
+            points = _request(collection, f"runs/{run.id}").value["evaluations"]
             arms = dict.fromkeys(point["arm"] for point in points if point["kept"])
             places += [f"runs/{run.id}/{arm}" for arm in arms]
     places += [f"evals/{evaluation.id}" for evaluation in collection.evals()]
     for a, b in permutations(places[:MAX_COMPARED], 2):
-        comparison = _compared(collection, a, b)
+        comparison = _compare(collection, a, b)
         if comparison is not None:
             yield Response(f"compare?a={a}&b={b}", comparison)
     for run in collection.runs():
-        comparison = _compared(collection, f"runs/{run.id}", None)
+        comparison = _compare(collection, f"runs/{run.id}", None)
         if comparison is not None:
             yield Response(f"compare?a=runs/{run.id}&b=", comparison)
 
 
-def _compared(collection: RunCollection, a: str, b: str | None) -> Json | None:
+def _compare(collection: RunCollection, a: str, b: str | None) -> Json | None:
     pairs = [("a", a), *([("b", b)] if b else [])]
     try:
-        return _ask(collection, "compare", Query(pairs)).value
+        return _request(collection, "compare", Query(pairs)).value
     except Refusal:
         return None  # no common tasks
 
 
-def _hits(collection: RunCollection) -> Iterator[Json]:
+def _all_hits(collection: RunCollection) -> Iterator[Json]:
     """Yield every possible search result, in display order."""
-    hits = list(list_candidates(collection))
+    hits = list(folder_hits(collection))
     for run in collection.runs():
         with suppress(Refusal):
             hits += task_hits(run)
@@ -256,18 +263,21 @@ def _hits(collection: RunCollection) -> Iterator[Json]:
         with suppress(Refusal):
             hits += episode_hits(evaluation)
     for hit in sorted(hits, key=lambda hit: KINDS.index(hit.what)):
-        yield hit.exported()
+        yield hit.to_export_json()
 
 
-def _to_json(rows: Sequence[ListRow]) -> Json:
-    return {"rows": [row.exported() for row in rows], **paging_of(len(rows), 1, max(1, len(rows)))}
+def _rows_to_json(rows: Sequence[ListRow]) -> Json:
+    return {
+        "rows": [row.to_export_json() for row in rows],
+        **paging_of(len(rows), 1, max(1, len(rows))),
+    }
 
 
 def plain_pages(collection: RunCollection) -> Iterator[str]:
     """Yield plain HTML pages for at most :data:`MAX_RUNS` readable runs."""
     for run in collection.runs()[:MAX_RUNS]:
         try:
-            yield collection.censor.clean(plain_page(run))
+            yield collection.censor.redact(plain_page(run))
         except Refusal:
             continue
 
@@ -280,7 +290,7 @@ def plain_page(run: ShownRun) -> str:
     """
     detail = run_detail(run)
     new_tasks = [row for row in task_rows(run) if row.step]
-    return _template().render(
+    return _load_template().render(
         run=detail,
         curve=success_curve(detail),
         tasks=new_tasks[-MAX_TASKS:],
@@ -292,16 +302,16 @@ def plain_page(run: ShownRun) -> str:
 
 def success_curve(run: RunDetail, size: tuple[float, float] = (760.0, 300.0)) -> str:
     """Return an SVG plot of each arm's held-out success rate, or "" if no rate is known."""
-    lines = [Line(arm.name, _points(run, arm.name)) for arm in run.arms if arm.trained]
+    lines = [Line(arm.name, _success_points(run, arm.name)) for arm in run.arms if arm.trained]
     lines = [line for line in lines if any(math.isfinite(point.y) for point in line.points)]
     if not lines:
         return ""
     title = "Success on held-out tasks over env steps"
     x_label = "env steps, including exploration and gates"
-    return draw(lines[::-1], title, x_label, "success", size=size)
+    return draw_chart(lines[::-1], title, x_label, "success", size=size)
 
 
-def _points(run: RunDetail, arm: str) -> Sequence[Point]:
+def _success_points(run: RunDetail, arm: str) -> Sequence[Point]:
     def known(value: float | None) -> float:
         return math.nan if value is None else value
 
@@ -313,7 +323,7 @@ def _points(run: RunDetail, arm: str) -> Sequence[Point]:
 
 
 @cache
-def _template() -> Template:
+def _load_template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -322,5 +332,5 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "count": count}
+    environment.filters |= {"percent": percent, "count": format_count}
     return environment.get_template("plain.html")

@@ -26,17 +26,17 @@ from urllib.parse import quote
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError
 from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.store.folder import RunFolder, storing, write_atomic
+from coevo_gym.store.folder import RunFolder, report_store_errors, write_atomic
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import about
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.export.curve import picture
+from coevo_gym.view.export.curve import stack_charts
 from coevo_gym.view.export.gathering import (
     Response,
-    answers,
-    page_of,
-    pages,
+    page_response,
+    pages_to_export,
     plain_pages,
+    responses_to_export,
     success_curve,
 )
 from coevo_gym.view.filters import LISTS
@@ -75,20 +75,20 @@ class DataFile:
         self._new: dict[str, int] = {}
 
     @property
-    def packed(self) -> int:
+    def packed_size(self) -> int:
         """Return the size of the file's lines, in bytes, after compression and base64 encoding."""
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
         """Add a response if it is certain to fit in the file. Return True if it was added."""
         self._new = {}
-        answer = self._folded(value)
-        line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
+        answer = self._replace_texts(value)
+        line = self._encode_line({"path": path, "answer": answer, "texts": list(self._new)})
         if len(line) * 4 / 3 > room:
             return False
         self._places |= self._new
         self.paths.append(path)
-        self._write(line)
+        self._write_line(line)
         return True
 
     def to_text(self, **more: Any) -> str:
@@ -97,28 +97,28 @@ class DataFile:
         Args:
             more: further data for the file, besides the responses.
         """
-        self._write(self._line(more))
+        self._write_line(self._encode_line(more))
         self._packed += self._deflate.flush()
         return base64.b64encode(self._packed).decode()
 
-    def _line(self, value: Any) -> bytes:
+    def _encode_line(self, value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return f"{self._censor.clean(text)}\n".encode("utf-8", "replace")
+        return f"{self._censor.redact(text)}\n".encode("utf-8", "replace")
 
-    def _write(self, line: bytes) -> None:
+    def _write_line(self, line: bytes) -> None:
         self.size += len(line)
         self._packed += self._deflate.compress(line)
 
-    def _folded(self, value: Any) -> Any:
+    def _replace_texts(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._text(value)
+            return self._text_reference(value)
         if isinstance(value, Mapping):
-            return {key: self._folded(one) for key, one in value.items()}
+            return {key: self._replace_texts(one) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._folded(one) for one in value]
+            return [self._replace_texts(one) for one in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    def _text(self, text: str) -> Any:
+    def _text_reference(self, text: str) -> Any:
         if len(text) < _SHORT:
             return text
         place = self._places.get(text, self._new.get(text))
@@ -127,7 +127,7 @@ class DataFile:
         return {"$t": place}
 
 
-def lists() -> dict[str, Any]:
+def listings_to_json() -> dict[str, Any]:
     """Return the filters and sort orders of every list."""
     return {name: listing.to_json() for name, listing in LISTS.items()}
 
@@ -143,7 +143,7 @@ _ROBOTS = '<meta name="robots" content="noindex">'
 _COMMON = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def one_file(page: str, static: Path, data: str) -> str:
+def embed_files(page: str, static: Path, data: str) -> str:
     """Return the page with all its scripts, styles and data embedded.
 
     Args:
@@ -165,22 +165,23 @@ def one_file(page: str, static: Path, data: str) -> str:
         text = text.replace("<!--", "<\\!--")
         return f"<script>{text}</script>"
 
-    whole = _SCRIPT.sub(script, _STYLE.sub(style, _with_answers(page)))
-    policy = (
-        f"{_COMMON}; script-src {_hashes(whole, 'script')}; style-src {_hashes(whole, 'style')}"
-    )
+    whole = _SCRIPT.sub(script, _STYLE.sub(style, _add_answers_script(page)))
+    scripts, styles = _policy_hashes(whole, "script"), _policy_hashes(whole, "style")
+    policy = f"{_COMMON}; script-src {scripts}; style-src {styles}"
     data_block = f'<script type="text/plain" id="coevo-export">{data}</script>\n'
-    return _headed(_before_scripts(whole, data_block, "<script>"), policy)
+    return _add_policy(_insert_before_scripts(whole, data_block, "<script>"), policy)
 
 
-def beside(page: str) -> str:
+def link_files(page: str) -> str:
     """Return a page that loads its scripts and data from the export folder."""
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
-    return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)
+    return _add_policy(
+        _insert_before_scripts(_add_answers_script(page), data, "<script src="), policy
+    )
 
 
-def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
+def fill_page(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
     """Return the HTML page of an export.
 
     Args:
@@ -198,35 +199,35 @@ def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[
 
 def copy_static(page: str, static: Path, folder: Path) -> None:
     """Copy the files that a page uses into a folder next to the page."""
-    whole = _with_answers(page)
+    whole = _add_answers_script(page)
     for name in [*_STYLE.findall(whole), *_SCRIPT.findall(whole)]:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(static.parent / name, target)
 
 
-def _with_answers(page: str) -> str:
+def _add_answers_script(page: str) -> str:
     if _LAST not in page:
         raise CoevoError(f"The viewer's HTML page does not contain {_LAST}. Reinstall coevo_gym.")
     return page.replace(_LAST, f"{_ANSWERS}\n{_LAST}")
 
 
-def _before_scripts(page: str, block: str, first: str) -> str:
+def _insert_before_scripts(page: str, block: str, first: str) -> str:
     place = page.index(first)
     return page[:place] + block + page[place:]
 
 
-def _headed(page: str, policy: str) -> str:
+def _add_policy(page: str, policy: str) -> str:
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     return page.replace(_CHARSET, f"{_CHARSET}\n{meta}\n{_ROBOTS}", 1)
 
 
-def _hashes(page: str, kind: str) -> str:
+def _policy_hashes(page: str, kind: str) -> str:
     texts = [text for name, text in _INLINE.findall(page) if name == kind]
-    return " ".join(f"'sha256-{_hash(text)}'" for text in texts) or "'none'"
+    return " ".join(f"'sha256-{_sha256_base64(text)}'" for text in texts) or "'none'"
 
 
-def _hash(text: str) -> str:
+def _sha256_base64(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -291,13 +292,13 @@ def export_pages(
         raise ConfigError(
             "Nothing to export: there are no runs in runs/ and no evaluations in evals/."
         )
-    as_file = _is_file(target)
+    as_file = _is_single_file(target)
     collection = RunCollection(library)
     export = _Export(collection, held_out=episodes, tell=tell)
     with ExitStack() as reading:
         for run in collection.runs():
             reading.enter_context(run.keep_open())
-        return export.to_file(target, most_bytes) if as_file else export.to_folder(target)
+        return export.write_file(target, most_bytes) if as_file else export.write_folder(target)
 
 
 def write_report(folder: RunFolder, path: Path | None = None) -> Path:
@@ -309,8 +310,8 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
         StoreError: if one of the run's files is missing or damaged, or writing fails.
     """
     path = path or folder.report
-    with _opened(folder) as collection:
-        return _Export(collection, report=True).to_file(path, MAX_BYTES).page
+    with _open_for_report(folder) as collection:
+        return _Export(collection, report=True).write_file(path, MAX_BYTES).page
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:
@@ -319,16 +320,16 @@ def write_picture(folder: RunFolder, path: Path) -> None:
     Raises:
         StoreError: as in :func:`write_report`.
     """
-    with _opened(folder) as collection:
+    with _open_for_report(folder) as collection:
         detail = run_detail(collection.runs()[0])
         curve = success_curve(detail, _PICTURE)
         heading = (detail.name, *wrap(detail.headline, 110))
-        text = collection.censor.clean(picture([curve] if curve else [], heading, _PICTURE))
+        text = collection.censor.redact(stack_charts([curve] if curve else [], heading, _PICTURE))
     write_atomic(path, text.encode("utf-8", "replace"))
 
 
 @contextmanager
-def _opened(folder: RunFolder) -> Iterator[RunCollection]:
+def _open_for_report(folder: RunFolder) -> Iterator[RunCollection]:
     """Open a run for a report; raise StoreError if any part of the run is missing or damaged."""
     read_manifest(folder)
     RunReader(folder.database)
@@ -371,7 +372,7 @@ class _Export:
             tell,
         )
         names = [run.name for run in collection.runs()]
-        self._page = exported(
+        self._page = fill_page(
             (STATIC / "index.html").read_text(encoding="utf-8"),
             title=names[0] if len(names) == 1 else "coevo view",
             plain="".join(plain_pages(collection)),
@@ -384,15 +385,17 @@ class _Export:
             self._left_out = [f"Reports omit episodes and walks; see `coevo view {names[0]}`."]
         self._written = 0
 
-    def to_file(self, target: Path, most_bytes: int) -> Written:
+    def write_file(self, target: Path, most_bytes: int) -> Written:
         """Write a single file that contains all lists and as many pages as fit in it."""
         part, folder = DataFile(self._collection.censor), target.with_suffix("")
-        empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
+        empty = len(embed_files(self._page, STATIC, "").encode("utf-8", "replace"))
         room = most_bytes - empty - _RESERVE
-        for response in answers(self._collection, episodes=not self._report):
-            if not self._add(part, response, room - part.packed if self._report else math.inf):
+        for response in responses_to_export(self._collection, episodes=not self._report):
+            if not self._add_response(
+                part, response, room - part.packed_size if self._report else math.inf
+            ):
                 self._left_out.append(f"{response.path} is too large for this file.")
-            if part.packed > room and not self._report:
+            if part.packed_size > room and not self._report:
                 raise ConfigError(
                     "Even without any task or episode pages, the export exceeds the "
                     f"{round(most_bytes / 1e6)} MB limit for a single file. Export to a folder "
@@ -402,13 +405,15 @@ class _Export:
             room = REPORT_BYTES - empty - _RESERVE
         most = max(MAX_UNPACKED, part.size + MIN_FOR_PAGES)
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
-        for page in pages(self._collection, held_out=self._held_out, episodes=not self._report):
+        for page in pages_to_export(
+            self._collection, held_out=self._held_out, episodes=not self._report
+        ):
             wanted[page.of, page.kind] += 1
             if full or not (
-                reply := page_of(self._collection, page.path, episodes=not self._report)
+                reply := page_response(self._collection, page.path, episodes=not self._report)
             ):
                 continue
-            added = self._add(part, reply, room - part.packed)
+            added = self._add_response(part, reply, room - part.packed_size)
             there[page.of, page.kind] += added
             full = not added or part.size > most
         all_of = f"coevo view {folder.parent.name}" if self._report else f"--export {folder}"
@@ -419,57 +424,57 @@ class _Export:
                     f"For all of them: {all_of}"
                 )
         self._add_about(part)
-        data = part.to_text(lists=lists(), left_out=self._left_out)
-        whole = one_file(self._page, STATIC, data).encode("utf-8", "replace")
+        data = part.to_text(lists=listings_to_json(), left_out=self._left_out)
+        whole = embed_files(self._page, STATIC, data).encode("utf-8", "replace")
         write_atomic(target, whole)
         return Written(target, len(whole), self._left_out)
 
-    def to_folder(self, target: Path) -> Written:
+    def write_folder(self, target: Path) -> Written:
         """Write pages and separate data files that the pages load on demand."""
         scratch = target.with_name(f".{target.name}.part")
-        with storing(target):
+        with report_store_errors(target):
             shutil.rmtree(scratch, ignore_errors=True)  # left over from a killed process
             (scratch / "data").mkdir(parents=True)
             try:
-                size = self._fill(scratch)
+                size = self._write_files(scratch)
                 shutil.rmtree(target, ignore_errors=True)
                 scratch.rename(target)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
         return Written(target / "index.html", size, self._left_out)
 
-    def _fill(self, folder: Path) -> int:
+    def _write_files(self, folder: Path) -> int:
         files = dict[str, str]()
-        for number, part in enumerate(self._parts()):
+        for number, part in enumerate(self._data_files()):
             name = f"part-{number}"
             files |= dict.fromkeys(part.paths, name)
             text = part.to_text()
-            _write(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
+            _write_text(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
         index = DataFile(self._collection.censor)
         self._add_about(index)
-        text = index.to_text(files=files, lists=lists(), left_out=self._left_out)
-        _write(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
-        _write(folder / "index.html", beside(self._page))
+        text = index.to_text(files=files, lists=listings_to_json(), left_out=self._left_out)
+        _write_text(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
+        _write_text(folder / "index.html", link_files(self._page))
         copy_static(self._page, STATIC, folder)
         return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
-    def _parts(self) -> Iterator[DataFile]:
+    def _data_files(self) -> Iterator[DataFile]:
         part = DataFile(self._collection.censor)
-        for response in self._all():
-            self._add(part, response)
+        for response in self._all_responses():
+            self._add_response(part, response)
             if part.size > PART_BYTES:
                 yield part
                 part = DataFile(self._collection.censor)
         if part.paths:
             yield part
 
-    def _all(self) -> Iterator[Response]:
-        yield from answers(self._collection)
-        for page in pages(self._collection, held_out=self._held_out):
-            if response := page_of(self._collection, page.path):
+    def _all_responses(self) -> Iterator[Response]:
+        yield from responses_to_export(self._collection)
+        for page in pages_to_export(self._collection, held_out=self._held_out):
+            if response := page_response(self._collection, page.path):
                 yield response
 
-    def _add(self, part: DataFile, response: Response, room: float = math.inf) -> bool:
+    def _add_response(self, part: DataFile, response: Response, room: float = math.inf) -> bool:
         self._written += 1
         if self._written % 1000 == 0:
             self._tell(f"{self._written:,} pages written")
@@ -483,7 +488,7 @@ class _Export:
         part.add("about", description.model_dump(mode="json"))
 
 
-def _is_file(target: Path) -> bool:
+def _is_single_file(target: Path) -> bool:
     """Return True if the export target is a single file, or False if it is a folder.
 
     Raises:
@@ -505,5 +510,5 @@ def _is_file(target: Path) -> bool:
     return False
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8", "replace"))

@@ -13,7 +13,7 @@ from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.view.collection import RunCollection, report_damage
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
-from coevo_gym.view.rows import Shape, brief
+from coevo_gym.view.rows import Shape, one_line
 
 
 class Compared(Shape):
@@ -43,7 +43,7 @@ class Compared(Shape):
     places: tuple[str, ...] = ()
 
 
-def compared(collection: RunCollection, query: Query) -> Compared:
+def comparison_detail(collection: RunCollection, query: Query) -> Compared:
     """Compare policy B with policy A on the same tasks.
 
     Raises:
@@ -56,7 +56,7 @@ def compared(collection: RunCollection, query: Query) -> Compared:
     if a is None:
         raise BadRequest("Nothing to compare. Set a and b, for example a=runs/RUN, b=evals/NAME.")
     if b is None:
-        a, b = _arms_of(collection, a)
+        a, b = _default_sides(collection, a)
     first, second = _Side(collection, a), _Side(collection, b)
     try:
         with report_damage():
@@ -66,7 +66,7 @@ def compared(collection: RunCollection, query: Query) -> Compared:
         if isinstance(error.__cause__, ConfigError):
             raise BadRequest(str(error)) from error
         raise
-    won, lost = map(_brief, (comparison.won, comparison.lost))
+    won, lost = map(_shorten_instructions, (comparison.won, comparison.lost))
     changed = [task.id for task in (*won, *lost)]
     return Compared(
         found=replace(comparison, won=won, lost=lost),
@@ -74,9 +74,9 @@ def compared(collection: RunCollection, query: Query) -> Compared:
         test=comparison.test,
         place_a=first.place,
         place_b=second.place,
-        links_a=first.links(changed),
-        links_b=second.links(changed),
-        places=tuple(_places(collection, comparison)),
+        links_a=first.episode_links(changed),
+        links_b=second.episode_links(changed),
+        places=tuple(_comparable_sides(collection, comparison)),
     )
 
 
@@ -100,13 +100,13 @@ class _Side:
     def place(self) -> str:
         return f"{self.kind}/{self.id}" + (f"/{self.arm}" if self.arm else "")
 
-    def links(self, tasks: Iterable[str]) -> dict[str, str]:
+    def episode_links(self, tasks: Iterable[str]) -> dict[str, str]:
         """Map tasks to the paths of their first stored episodes. Return {} for a run."""
         if self.kind == "runs":
             return {}
         evaluation = self._collection.evaluation(self.id)
         with report_damage():
-            episodes = evaluation.reader.eval_episodes_kept(evaluation.config["policy"])
+            episodes = evaluation.reader.stored_eval_episodes(evaluation.config["policy"])
         first = {task: sample for task, sample in sorted(episodes, reverse=True)}
         return {
             task: f"evals/{self.id}/episodes/{task}.{first[task]}"
@@ -115,7 +115,7 @@ class _Side:
         }
 
 
-def _arms_of(collection: RunCollection, place: str) -> tuple[str, str]:
+def _default_sides(collection: RunCollection, place: str) -> tuple[str, str]:
     """Return two arms of a run: the given arm (by default the first) and the last arm."""
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
@@ -125,11 +125,11 @@ def _arms_of(collection: RunCollection, place: str) -> tuple[str, str]:
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 
 
-def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
-    return tuple(replace(task, instruction=brief(task.instruction)) for task in tasks)
+def _shorten_instructions(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
+    return tuple(replace(task, instruction=one_line(task.instruction)) for task in tasks)
 
 
-def _places(collection: RunCollection, comparison: Comparison) -> list[str]:
+def _comparable_sides(collection: RunCollection, comparison: Comparison) -> list[str]:
     """Return the arms and evaluations that can be compared with each other."""
     places, wanted = [], (comparison.benchmark, comparison.split)
     for run in collection.runs():

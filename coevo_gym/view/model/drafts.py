@@ -24,9 +24,9 @@ from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.rows import Decision
 from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.filters import DRAFTS, select
-from coevo_gym.view.query import Query, fold
+from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, brief
+from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, one_line
 
 
 class DraftRow(ListRow):
@@ -203,7 +203,7 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
     gates = Counter(row.gate for row in rejected)
     reasons: dict[str, Counter[str]] = {}
     for row in rejected:
-        reasons.setdefault(row.gate, Counter())[brief(row.reason)] += 1
+        reasons.setdefault(row.gate, Counter())[one_line(row.reason)] += 1
     return DraftPage(
         rows=tuple(selection.rows),
         gates=dict(gates.most_common()),
@@ -227,7 +227,7 @@ def draft_rows(run: ShownRun) -> list[DraftRow]:
         for key, arm, *row in run.rows(_QUERY, UNGUIDED):
             arms = shared.get(key, [arm])
             if arm == arms[0]:
-                drafts.append(_row(arms, row))
+                drafts.append(_row_from_sql(arms, row))
         return drafts
 
     return run.cached("drafts", read)
@@ -245,13 +245,13 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
         NotFound: if there is no draft with that id.
         Damaged: if the run cannot be read.
     """
-    story = story_of(run, id)
+    story = find_draft(run, id)
     if story is None:
         raise NotFound(f"{run.id} has no draft {id[:100]!r}.")
     return story
 
 
-def story_of(run: ShownRun, id: str) -> DraftDetail | None:
+def find_draft(run: ShownRun, id: str) -> DraftDetail | None:
     """Find a draft by its own id or by its task's id. Return None if no round proposed the task."""
     with report_damage():
         reader = run.reader
@@ -262,13 +262,13 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
     if not isinstance(story, Story):
         return None
     verdict = story.verdict
-    row = _row_of(run, story)
+    row = _find_or_make_row(run, story)
     context = story.context
     return DraftDetail(
         draft=row,
-        gates=_gates(verdict),
+        gates=_gate_views(verdict),
         asked=find_instruction(verdict.draft, verdict.proposal),
-        actions=_actions(verdict),
+        actions=_draft_actions(verdict),
         body=thaw(verdict.draft),
         proposal=thaw(verdict.proposal) or None,
         context=context_view(context, story.explored, story.signal) if context else None,
@@ -297,7 +297,7 @@ def decision_view(decision: Decision | None) -> dict[str, str] | None:
     return decision and {"what": decision.what, "reason": decision.reason, "at": decision.at}
 
 
-def _row_of(run: ShownRun, story: Story) -> DraftRow:
+def _find_or_make_row(run: ShownRun, story: Story) -> DraftRow:
     """Return a draft's row in the list of drafts. Create a row if the task was imported."""
     verdict = story.verdict
     for row in draft_rows(run):
@@ -319,11 +319,11 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
         signal="",
         context=verdict.context_id,
         task=TaskBrief.of(task) if task else None,
-        instruction=brief(find_instruction(verdict.draft, verdict.proposal)),
+        instruction=one_line(find_instruction(verdict.draft, verdict.proposal)),
     )
 
 
-def _row(arms: Sequence[str], row: Sequence[Any]) -> DraftRow:
+def _row_from_sql(arms: Sequence[str], row: Sequence[Any]) -> DraftRow:
     round_id, step, first, position, id, accepted, gate, reason, kind, *rest = row
     context, asked, task_id, name, instruction, origin = rest
     return DraftRow(
@@ -339,15 +339,15 @@ def _row(arms: Sequence[str], row: Sequence[Any]) -> DraftRow:
         reason=reason,
         signal=kind,
         context=context,
-        task=TaskBrief(id=task_id, name=name, instruction=brief(instruction), origin=origin)
+        task=TaskBrief(id=task_id, name=name, instruction=one_line(instruction), origin=origin)
         if task_id
         else None,
-        instruction=brief(asked),
-        words=fold(f"{id} {gate} {reason} {asked}"),
+        instruction=one_line(asked),
+        words=to_lower_case(f"{id} {gate} {reason} {asked}"),
     )
 
 
-def _gates(verdict: Verdict) -> tuple[GateView, ...]:
+def _gate_views(verdict: Verdict) -> tuple[GateView, ...]:
     """Return the gates that the draft passed, in order, followed by the gate that rejected it."""
     passed = [GateView(gate=one.gate, passed=True, said=one.said) for one in verdict.checks]
     if verdict.accepted or not verdict.gate:
@@ -355,7 +355,7 @@ def _gates(verdict: Verdict) -> tuple[GateView, ...]:
     return (*passed, GateView(gate=verdict.gate, passed=False, said=verdict.reason))
 
 
-def _actions(verdict: Verdict) -> tuple[str, ...]:
+def _draft_actions(verdict: Verdict) -> tuple[str, ...]:
     draft, proposal = verdict.draft, verdict.proposal
     return tuple(map(str, draft.get("solution") or proposal.get("actions") or ()))
 

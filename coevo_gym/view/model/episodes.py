@@ -15,8 +15,8 @@ from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Tra
 from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
-from coevo_gym.view.rows import Shape, cut
-from coevo_gym.view.shop import ShopPage, read_page
+from coevo_gym.view.rows import Shape, truncate
+from coevo_gym.view.shop import ShopPage, parse_shop_page
 
 
 class ChoiceView(Shape):
@@ -122,7 +122,7 @@ _FORMATS: Mapping[str, dict[str, Any]] = {
 """Display formats, keyed by benchmark; other benchmarks are displayed as plain text."""
 
 
-def page_behind(
+def parse_page(
     benchmark: str, observation: str, extras: Mapping[str, Any], choices: Sequence[str] = ()
 ) -> BehindPage:
     """Parse an observation and return its page.
@@ -134,7 +134,7 @@ def page_behind(
         choices: known possible actions.
     """
     if benchmark == "webshop":
-        return read_page(observation, extras, choices)
+        return parse_shop_page(observation, extras, choices)
     return TextPage(admissible=tuple(choices), **_FORMATS.get(benchmark, {}))
 
 
@@ -160,26 +160,26 @@ class Behind(NamedTuple):
     hidden: bool
 
 
-def steps_of(
+def step_views(
     episode: Trajectory | EvalTrajectory, behind: Behind
 ) -> tuple[tuple[StepView, ...], BehindPage]:
     """Return an episode's steps, and its last observation as a page."""
     views, extras = [], dict[str, Any]()
     for place, step in enumerate(episode.steps):
-        sampled = _at(behind.sampled, place)
+        sampled = _item_or_none(behind.sampled, place)
         choices = sampled.choices if isinstance(sampled, ChoicesMade) else ()
-        page = page_behind(behind.benchmark, step.observation, extras, choices)
-        views.append(_view(place, step, sampled, page, behind))
+        page = parse_page(behind.benchmark, step.observation, extras, choices)
+        views.append(_step_view(place, step, sampled, page, behind))
         extras = dict(thaw(step.extras))
-    last = page_behind(behind.benchmark, episode.last_observation, extras)
+    last = parse_page(behind.benchmark, episode.last_observation, extras)
     return tuple(views), last
 
 
-def _view(
+def _step_view(
     place: int, step: Step, sampled: Sampled | None, page: BehindPage, behind: Behind
 ) -> StepView:
     texts = [step.shown, step.observation, step.said, step.action]
-    observation, raw, answer, action = (cut(text, MAX_CHARACTERS) for text in texts)
+    observation, raw, answer, action = (truncate(text, MAX_CHARACTERS) for text in texts)
     advantages = behind.advantages
     each = advantages if isinstance(advantages, Sequence) else None
     version = sampled.policy_version if sampled else UNKNOWN_VERSION
@@ -196,17 +196,17 @@ def _view(
         reward=step.reward,
         terminated=step.terminated,
         truncated=step.truncated,
-        choices=_choices(sampled) if isinstance(sampled, ChoicesMade) else None,
+        choices=_choice_views(sampled) if isinstance(sampled, ChoicesMade) else None,
         taken=sampled.taken if isinstance(sampled, ChoicesMade) else None,
-        tokens=_tokens(sampled, behind.texts) if isinstance(sampled, TokensSampled) else None,
+        tokens=_token_views(sampled, behind.texts) if isinstance(sampled, TokensSampled) else None,
         policy_version=None if version == UNKNOWN_VERSION else version,
-        advantage=_at(each, place) if each is not None else _whole(advantages),
+        advantage=_item_or_none(each, place) if each is not None else _float_or_none(advantages),
         extras={} if behind.hidden else thaw(step.extras),
         cut=any(len(text) > MAX_CHARACTERS for text in texts),
     )
 
 
-def _choices(decision: ChoicesMade) -> tuple[ChoiceView, ...]:
+def _choice_views(decision: ChoicesMade) -> tuple[ChoiceView, ...]:
     if len(decision.logprobs) == len(decision.choices):
         known = dict(enumerate(decision.logprobs))
     else:
@@ -217,18 +217,18 @@ def _choices(decision: ChoicesMade) -> tuple[ChoiceView, ...]:
     )
 
 
-def _tokens(sampled: TokensSampled, texts: Mapping[int, str]) -> tuple[TokenView, ...]:
+def _token_views(sampled: TokensSampled, texts: Mapping[int, str]) -> tuple[TokenView, ...]:
     return tuple(
         TokenView(text=texts.get(id), id=id, logprob=logprob)
         for id, logprob in zip(sampled.ids, sampled.logprobs, strict=True)
     )
 
 
-def _whole(advantages: float | Sequence[float] | None) -> float | None:
+def _float_or_none(advantages: float | Sequence[float] | None) -> float | None:
     return float(advantages) if isinstance(advantages, (int, float)) else None
 
 
-def _at(values: Sequence[Any] | None, place: int) -> Any:
+def _item_or_none(values: Sequence[Any] | None, place: int) -> Any:
     return values[place] if values is not None and place < len(values) else None
 
 

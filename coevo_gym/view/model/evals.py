@@ -18,21 +18,21 @@ from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
-from coevo_gym.store.folder import in_use, read_lines
+from coevo_gym.store.folder import is_in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
-from coevo_gym.store.secrets import without_secrets
+from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, report_damage
 from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.library import name_of
-from coevo_gym.view.model.episodes import Behind, steps_of, system_text
+from coevo_gym.view.library import folder_name
+from coevo_gym.view.model.episodes import Behind, step_views, system_text
 from coevo_gym.view.model.run_progress import latest_change
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
 from coevo_gym.view.model.trajectory_list import Sibling
-from coevo_gym.view.query import Query, fold
+from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import Damaged, NotFound
-from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, brief
-from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
+from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, one_line
+from coevo_gym.view.safe import WITHHELD, notice_of, partial_scores
 
 
 class EvalRow(FolderRow):
@@ -202,7 +202,9 @@ def eval_list(collection: RunCollection) -> EvalList:
 
 def eval_rows(collection: RunCollection) -> tuple[EvalRow, ...]:
     """Return the rows of all evaluations, latest first."""
-    rows = sorted(map(_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True)
+    rows = sorted(
+        map(_eval_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True
+    )
     return tuple(rows)
 
 
@@ -216,7 +218,9 @@ def list_evals(collection: RunCollection) -> list[EvalRow]:
         on_disk = evaluation_on_disk(evaluation.folder)
         summary = evaluation.summary if on_disk.state != "damaged" else None
         success = (summary or {}).get("success")
-        rows.append(_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success}))
+        rows.append(
+            _eval_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success})
+        )
     return rows
 
 
@@ -229,11 +233,13 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
     lines, summary = list(evaluation.lines.values()), evaluation.summary or {}
     tried = list(by_task(lines).values())
     return EvalDetail(
-        eval=_row(evaluation),
+        eval=_eval_row(evaluation),
         notice=notice_of(evaluation.config["split"]),
-        score=_mean([_mean([line.score for line in episodes]) for episodes in tried]),
+        score=_mean_of_known(
+            [_mean_of_known([line.score for line in episodes]) for episodes in tried]
+        ),
         scenario_success=summary.get("scenario_success"),
-        steps=_mean([line.steps for line in lines]),
+        steps=_mean_of_known([line.steps for line in lines]),
         end_reasons=dict(Counter(line.end_reason for line in lines).most_common()),
         pass_at={
             str(k): value for k, value in pass_at(tried, evaluation.config["samples"]).items()
@@ -248,7 +254,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
             "completion": sum(line.completion_tokens for line in lines),
             "usd": math.fsum(line.usd for line in lines),
         },
-        config=without_secrets(evaluation.config),
+        config=redact_secrets(evaluation.config),
     )
 
 
@@ -269,10 +275,10 @@ _SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
 
 def episode_rows(evaluation: ShownEval) -> list[EpisodeRow]:
     """Return the rows of all episodes, sorted by name."""
-    return list(_episodes(evaluation.lines.values(), *_known(evaluation)))
+    return list(_episode_rows(evaluation.lines.values(), *_tasks_and_stored_keys(evaluation)))
 
 
-def _episodes(
+def _episode_rows(
     lines: Iterable[EvalLine], tasks: Mapping[str, EvaluatedTask], stored: set[tuple[str, int]]
 ) -> Iterator[EpisodeRow]:
     for line in sorted(lines, key=lambda line: (line.name, line.sample)):
@@ -282,9 +288,9 @@ def _episodes(
             id=f"{line.id}.{line.sample}",
             position=line.sample,
             task=line.id,
-            instruction=brief(asked),
+            instruction=one_line(asked),
             stored=line.key in stored,
-            words=fold(f"{line.name} {line.id} {asked}"),
+            words=to_lower_case(f"{line.name} {line.id} {asked}"),
         )
 
 
@@ -311,13 +317,13 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
             raise NotFound(
                 f"{evaluation.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE."
             )
-        tasks, stored = _known(evaluation)
+        tasks, stored = _tasks_and_stored_keys(evaluation)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
     split = task.split if task else config["split"]
     held_out = bool(notice_of(split))
     behind = Behind(config["benchmark"], None, None, {}, hidden=held_out)
-    steps, last = steps_of(episode, behind)
+    steps, last = step_views(episode, behind)
     order = [f"{one.id}.{one.sample}" for one in lines.values()]
     place = order.index(id)
     return TrajectoryDetail(
@@ -331,14 +337,14 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         size=config["samples"],
         split=split,
         notice=notice_of(split),
-        task=TaskBrief(id=task_id, name=line.name, instruction=brief(asked)),
+        task=TaskBrief(id=task_id, name=line.name, instruction=one_line(asked)),
         instruction=asked,
-        system=_system(config, episode, asked),
+        system=_system_prompt(config, episode, asked),
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
-        grade=_grade(episode, split, held_out=held_out),
-        siblings=tuple(_episodes(by_task(lines.values())[task_id], tasks, stored)),
+        grade=_grade_view(episode, split, held_out=held_out),
+        siblings=tuple(_episode_rows(by_task(lines.values())[task_id], tasks, stored)),
         stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
         before=order[place - 1] if place else None,
         after=order[place + 1] if place + 1 < len(order) else None,
@@ -370,15 +376,15 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         TaskOutcome(
             id=id,
             name=tasks[id].name if id in tasks else "",
-            instruction=brief(tasks[id].instruction) if id in tasks else "",
+            instruction=one_line(tasks[id].instruction) if id in tasks else "",
             tags=tasks[id].tags if id in tasks else (),
-            success=_share(episodes) >= SOLVED,
-            share=_share(episodes),
+            success=_success_share(episodes) >= SOLVED,
+            share=_success_share(episodes),
             episodes=len(episodes),
             score=fmean(one.score for one in episodes),
             end_reason=Counter(one.end_reason for one in episodes).most_common(1)[0][0],
             steps=fmean(one.steps for one in episodes),
-            before=_share(before[id]) >= SOLVED if id in before else None,
+            before=_success_share(before[id]) >= SOLVED if id in before else None,
         )
         for id, episodes in outcomes.items()
     ]
@@ -392,12 +398,12 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         success=rate.success,
         low=rate.low,
         high=rate.high,
-        types=types_of(rows),
+        types=type_rows(rows),
         tasks=tuple(rows),
     )
 
 
-def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
+def type_rows(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
     """Compute the success rate per task type."""
     of_tag: dict[str, list[float]] = {}
     for row in rows:
@@ -416,15 +422,15 @@ def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated
     return episodes
 
 
-def _share(outcomes: Sequence[Evaluated]) -> float:
+def _success_share(outcomes: Sequence[Evaluated]) -> float:
     return fmean(one.success for one in outcomes)
 
 
-def _row(evaluation: ShownEval) -> EvalRow:
+def _eval_row(evaluation: ShownEval) -> EvalRow:
     folder = evaluation.folder
     row = EvalRow(
         id=evaluation.id,
-        name=name_of(folder.path),
+        name=folder_name(folder.path),
         path=str(folder.path),
         updated_at=latest_change(folder.results, folder.summary, folder.config),
     )
@@ -450,7 +456,7 @@ def _row(evaluation: ShownEval) -> EvalRow:
             "total": n_tasks * samples,
             "lost": lost,
             "finished": finished,
-            "running": not finished and in_use(folder.path),
+            "running": not finished and is_in_use(folder.path),
             "success": rate.success,
             "low": rate.low,
             "high": rate.high,
@@ -458,18 +464,20 @@ def _row(evaluation: ShownEval) -> EvalRow:
     )
 
 
-def _known(evaluation: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
+def _tasks_and_stored_keys(
+    evaluation: ShownEval,
+) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
     """Return the evaluated tasks, keyed by id, and the keys of the stored episodes."""
     with report_damage():
         reader = evaluation.reader
         tasks = {task.id: task for task in reader.evaluated_tasks()}
-        return tasks, reader.eval_episodes_kept(evaluation.config["policy"])
+        return tasks, reader.stored_eval_episodes(evaluation.config["policy"])
 
 
-def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
+def _grade_view(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
     """Return an episode's grade. For a held-out task, show only the partial scores."""
     report = dict(episode.report)
-    shares = shares_of(report)
+    shares = partial_scores(report)
     hidden = held_out and shares.keys() != report.keys()
     end = str(episode.end_reason)
     return GradeView(
@@ -482,7 +490,7 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
     )
 
 
-def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
+def _system_prompt(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
     """Return a language model's system prompt, assuming it used the benchmark's prompt file."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
@@ -494,6 +502,6 @@ def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> s
     return system_text(policy, config["benchmark"], config, episode, asked)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

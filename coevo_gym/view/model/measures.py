@@ -18,7 +18,7 @@ from coevo_gym.runs.evals.final import final_scores
 from coevo_gym.runs.evolving.answers import count_answers, warnings
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
 from coevo_gym.view.collection import Line, ShownRun, report_damage
-from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
+from coevo_gym.view.model.rounds import RoundRow, distinct_rounds, rounds_of
 from coevo_gym.view.rows import Shape
 
 
@@ -165,19 +165,19 @@ def run_measures(run: ShownRun) -> RunMeasures:
     rounds = {arm: rounds_of(run, arm) for arm in config.arms}
     warmup = next((line for line in lines if line["event"] == "warm-up"), {})
     return RunMeasures(
-        arms=tuple(_arms(run, rounds)),
-        cross=tuple(_cross(config, lines)),
-        final=_final(run),
-        lengths=tuple(_lengths(run)),
-        usage=usage_of(rounds),
-        warmup_loss=tuple(map(_known, warmup.get("losses", ()))),
+        arms=tuple(_arm_measures(run, rounds)),
+        cross=tuple(_cross_rows(config, lines)),
+        final=_final_columns(run),
+        lengths=tuple(_episode_lengths(run)),
+        usage=usage_by_purpose(rounds),
+        warmup_loss=tuple(map(_finite_or_none, warmup.get("losses", ()))),
     )
 
 
-def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
+def usage_by_purpose(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
     """Return each arm's model usage, by purpose. The first task set is counted once."""
     totals: dict[tuple[str, str], Usage] = {}
-    for row in each_once(rounds):
+    for row in distinct_rounds(rounds):
         for purpose, used in row.usage.items():
             key = (FIRST if row.first else row.arm, purpose)
             totals[key] = totals.get(key, NO_USAGE) + used
@@ -187,7 +187,7 @@ def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ..
     )
 
 
-def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
+def unusable_answer_warnings(usage: Sequence[PurposeUsage]) -> Iterator[str]:
     """Yield a warning for each type of question (such as judging) with mostly unusable answers."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
@@ -195,7 +195,7 @@ def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
     return warnings(asked_by)
 
 
-def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[ArmMeasures]:
+def _arm_measures(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[ArmMeasures]:
     fired = dict(run.rows("SELECT arm, count(*) FROM signals GROUP BY arm"))
     for arm, rows in rounds.items():
         steps = list(run.lines_of(arm).values())
@@ -205,18 +205,18 @@ def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[A
         yield ArmMeasures(
             arm=arm,
             numbers={
-                name.removeprefix(_CURRICULUM): _known(value)
+                name.removeprefix(_CURRICULUM): _finite_or_none(value)
                 for line in steps
                 for name, value in line.items()
                 if name.startswith(_CURRICULUM)
             },
             signals=fired.get(arm, 0),
             rounds=len(later),
-            round_time=_round_time(later, steps) if later else None,
+            round_time=_round_time_share(later, steps) if later else None,
         )
 
 
-def _round_time(rounds: Sequence[RoundRow], steps: Sequence[Line]) -> float:
+def _round_time_share(rounds: Sequence[RoundRow], steps: Sequence[Line]) -> float:
     """Return the share of an arm's running time that was spent on evolution rounds.
 
     For a round that ran concurrently with training, only the waiting time counts.
@@ -228,7 +228,7 @@ def _round_time(rounds: Sequence[RoundRow], steps: Sequence[Line]) -> float:
     return feedback_ratio(len(rounds), in_rounds / len(rounds), training + in_rounds)
 
 
-def _cross(config: RunConfig, lines: Sequence[Line]) -> Iterator[CrossRow]:
+def _cross_rows(config: RunConfig, lines: Sequence[Line]) -> Iterator[CrossRow]:
     latest = {line["arm"]: line.get("solved", "") for line in lines if line["event"] == "eval"}
     *others, ours = config.arms
     for baseline in others:
@@ -246,14 +246,14 @@ def _cross(config: RunConfig, lines: Sequence[Line]) -> Iterator[CrossRow]:
             )
 
 
-def _final(run: ShownRun) -> dict[str, dict[str, float]]:
+def _final_columns(run: ShownRun) -> dict[str, dict[str, float]]:
     try:
         return final_columns(final_scores(run.folder))
     except StoreError:
         return {}  # there are no metrics yet
 
 
-def _lengths(run: ShownRun) -> Iterator[Lengths]:
+def _episode_lengths(run: ShownRun) -> Iterator[Lengths]:
     with report_damage():
         reader = run.reader
         for policy in (RANDOM, WARMUP, *run.config.arms):
@@ -266,7 +266,7 @@ def _lengths(run: ShownRun) -> Iterator[Lengths]:
                 )
 
 
-def _known(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -286,7 +286,7 @@ def task_set(run: ShownRun) -> TaskSet:
 
     def compare() -> TaskSet:
         arms = _tasks_by_arm(run)
-        return _compared(arms, _held_out(run) if arms else ())
+        return _compare_task_sets(arms, _held_out_tasks(run) if arms else ())
 
     return run.cached("task set", compare)
 
@@ -306,7 +306,7 @@ def _tasks_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
     return {arm: of for arm, of in sets.items() if len(of) > 1}
 
 
-def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
+def _held_out_tasks(run: ShownRun) -> Sequence[AskedTasks]:
     """Return the tasks used to compare arms. Return () if the benchmark is not installed."""
     config = run.config
 
@@ -321,25 +321,25 @@ def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
     return run.cached("held-out instructions", read, until=config)
 
 
-def _compared(
+def _compare_task_sets(
     arms: Mapping[str, list[list[AskedTasks]]], held_out: Sequence[AskedTasks]
 ) -> TaskSet:
     return TaskSet(
-        arms=tuple(_arm(arm, sets) for arm, sets in arms.items()),
-        similarity=tuple(_similarity(arms, [text for _, text in held_out])),
+        arms=tuple(_arm_task_set(arm, sets) for arm, sets in arms.items()),
+        similarity=tuple(_similarities(arms, [text for _, text in held_out])),
     )
 
 
-def _arm(arm: str, sets: Sequence[Sequence[AskedTasks]]) -> ArmTaskSet:
+def _arm_task_set(arm: str, sets: Sequence[Sequence[AskedTasks]]) -> ArmTaskSet:
     diversities = diversity([[task.text for task in tasks] for tasks in sets])
     return ArmTaskSet(
         arm=arm,
-        self_similarity=tuple(_known(one.self_similarity) for one in diversities),
-        distance=tuple(_known(one.distance) for one in diversities),
+        self_similarity=tuple(_finite_or_none(one.self_similarity) for one in diversities),
+        distance=tuple(_finite_or_none(one.distance) for one in diversities),
     )
 
 
-def _similarity(
+def _similarities(
     arms: Mapping[str, Sequence[Sequence[AskedTasks]]], held_out: Sequence[str]
 ) -> Iterator[Similarity]:
     if not held_out:

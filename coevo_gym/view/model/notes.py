@@ -17,7 +17,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.envs.diagnosis import NO_FAILURES
 from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.reader import NoteGroup, StoredAdvice, ViewReader
-from coevo_gym.view.rows import Shape, cut
+from coevo_gym.view.rows import Shape, truncate
 
 Tone = Literal["good", "bad", ""]
 
@@ -211,7 +211,7 @@ def _label_row(
         n_tasks=group.n_tasks,
         episodes=tuple(
             NotedEpisode(id=_episode_id(arm, name, position), step=step)
-            for name, position, step in reader.episodes_noted(arm, group.kind, group.label)
+            for name, position, step in reader.episodes_with_note(arm, group.kind, group.label)
         ),
     )
 
@@ -220,11 +220,11 @@ def _interface_rows(reader: ViewReader, arm: str) -> list[NoteRow]:
     """Return a row for each version of the interface, in order of first use."""
     rows: dict[str, NoteRow] = {}
     tasks: dict[str, set[str]] = {}
-    for step, note in reader.notes_when(arm, INTERFACE):
+    for step, note in reader.notes_with_steps(arm, INTERFACE):
         version = _version_of(note)
         tasks.setdefault(version, set()).add(note.task_id)
         if (row := rows.get(version)) is None:
-            stored = reader.stores(arm, note.group_id, note.index)
+            stored = reader.has_episode(arm, note.group_id, note.index)
             id = _episode_id(arm, note.group_id, note.index)
             rows[version] = NoteRow(
                 kind=INTERFACE,
@@ -232,7 +232,7 @@ def _interface_rows(reader: ViewReader, arm: str) -> list[NoteRow]:
                 n=1,
                 first=step,
                 last=step,
-                says=_lines(note),
+                says=_added_lines(note),
                 episodes=(NotedEpisode(id=id, step=step),) if stored else (),
             )
         else:
@@ -244,9 +244,9 @@ def _interface_rows(reader: ViewReader, arm: str) -> list[NoteRow]:
 
 def interface_lines(reader: ViewReader, arm: str, version: str) -> tuple[str, ...] | None:
     """Return the lines that a version of an interface adds, or None if no note mentions it."""
-    for _, note in reader.notes_when(arm, INTERFACE):
+    for _, note in reader.notes_with_steps(arm, INTERFACE):
         if version in (_version_of(note), note.label):
-            return _lines(note)
+            return _added_lines(note)
     return None
 
 
@@ -254,24 +254,24 @@ def _version_of(note: Note) -> str:
     return str(note.evidence.get("version") or note.label)
 
 
-def _lines(note: Note) -> tuple[str, ...]:
+def _added_lines(note: Note) -> tuple[str, ...]:
     says = note.evidence.get("says")
-    return _texts(says if isinstance(says, (list, tuple)) else ())
+    return _shorten_texts(says if isinstance(says, (list, tuple)) else ())
 
 
-def _texts(texts: Iterable[object]) -> tuple[str, ...]:
+def _shorten_texts(texts: Iterable[object]) -> tuple[str, ...]:
     items = list(texts)
     left = len(items) - MAX_LINES
     more = (f"… {left} more lines",) if left > 0 else ()
-    return (*(cut(str(text), MAX_CHARACTERS) for text in items[:MAX_LINES]), *more)
+    return (*(truncate(str(text), MAX_CHARACTERS) for text in items[:MAX_LINES]), *more)
 
 
 def _advice_rows(reader: ViewReader, arm: str) -> list[list[NoteRow]]:
     """Return the rows of each memory: the advice that it contains first, the most useful first."""
     memories: dict[str, list[NoteRow]] = {}
-    for origin, changes in _learned(reader.advice(arm), reader):
+    for origin, changes in _learned_advice(reader.advice(arm), reader):
         last = changes[-1]
-        stored = reader.stores(arm, origin.group_id, origin.index)
+        stored = reader.has_episode(arm, origin.group_id, origin.index)
         id = _episode_id(arm, origin.group_id, origin.index)
         row = NoteRow(
             kind=last.memory,
@@ -282,19 +282,19 @@ def _advice_rows(reader: ViewReader, arm: str) -> list[list[NoteRow]]:
             last=last.step,
             value=last.state.utility,
             n_tasks=1,
-            says=_texts(origin.texts.values()),
+            says=_shorten_texts(origin.texts.values()),
             why="" if last.state.held else last.state.why,
             episodes=(NotedEpisode(id=id, step=changes[0].step),) if stored else (),
         )
         memories.setdefault(last.memory, []).append(row)
-    return [sorted(rows, key=_by_usefulness) for rows in memories.values()]
+    return [sorted(rows, key=_usefulness_key) for rows in memories.values()]
 
 
-def _by_usefulness(row: NoteRow) -> tuple[bool, float, int]:
+def _usefulness_key(row: NoteRow) -> tuple[bool, float, int]:
     return (bool(row.why), 2.0 if row.value is None else -row.value, row.first)
 
 
-def _learned(
+def _learned_advice(
     changes: Iterable[StoredAdvice], reader: ViewReader
 ) -> list[tuple[AdviceOrigin, list[StoredAdvice]]]:
     """Return the advice that was learned from training tasks, each piece with its changes."""
@@ -322,7 +322,7 @@ class AdviceText(Shape):
     texts: dict[str, str] = Field(default_factory=dict)
 
 
-def advice_told(
+def advice_in_episode(
     reader: ViewReader, arm: str, cue_ids: Sequence[str], split: str
 ) -> tuple[AdviceText, ...]:
     """Return the advice used in a training episode. Return () for any other episode.
@@ -338,8 +338,10 @@ def advice_told(
         return ()
     changes = [change for change in reader.advice(arm) if change.state.id in ids]
     texts = {
-        piece[-1].state.id: {n: cut(str(text), MAX_CHARACTERS) for n, text in origin.texts.items()}
-        for origin, piece in _learned(changes, reader)
+        piece[-1].state.id: {
+            n: truncate(str(text), MAX_CHARACTERS) for n, text in origin.texts.items()
+        }
+        for origin, piece in _learned_advice(changes, reader)
     }
     return tuple(AdviceText(id=id, texts=texts[id]) for id in ids if id in texts)
 
@@ -357,10 +359,10 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
     step or the whole episode. Nothing is returned for an episode that is not for training, because
     a label may depend on its task's ground truth.
     """
-    return tuple(map(_view, notes[:MAX_NOTES])) if split == Split.TRAIN else ()
+    return tuple(map(_note_view, notes[:MAX_NOTES])) if split == Split.TRAIN else ()
 
 
-def _view(note: Note) -> NoteView:
+def _note_view(note: Note) -> NoteView:
     place = note.step + 1 if note.step >= 0 else None
     turns = note.evidence.get("turns")
     of_turn = place is not None and isinstance(turns, int)
@@ -374,37 +376,37 @@ def _view(note: Note) -> NoteView:
         turns=turns if of_turn else None,
         value=note.value,
         source=note.source,
-        expected=_expected(note),
-        floor=_number(note.evidence.get("floor")),
-        labels=_labels(note),
+        expected=_expected_views(note),
+        floor=_float_or_none(note.evidence.get("floor")),
+        labels=_step_labels(note),
         says={
-            name: cut(text, MAX_CHARACTERS)
+            name: truncate(text, MAX_CHARACTERS)
             for name, text in note.evidence.items()
             if isinstance(text, str) and text.strip()
         },
     )
 
 
-def _labels(note: Note) -> tuple[int, ...]:
+def _step_labels(note: Note) -> tuple[int, ...]:
     labels = note.evidence.get(LABELS)
     if note.step >= 0 or not isinstance(labels, tuple):
         return ()
     return tuple(label if label in (-1, 1) else 0 for label in labels)
 
 
-def _expected(note: Note) -> tuple[Expected, ...]:
+def _expected_views(note: Note) -> tuple[Expected, ...]:
     texts, likeness = note.evidence.get(EXPECTED), note.evidence.get("likeness")
     if not isinstance(texts, tuple):
         return ()
     numbers = likeness if isinstance(likeness, tuple) else ()
-    parts = (None if text is None else cut(str(text), MAX_CHARACTERS) for text in texts)
+    parts = (None if text is None else truncate(str(text), MAX_CHARACTERS) for text in texts)
     return tuple(
-        Expected(text=text, likeness=_number(number))
+        Expected(text=text, likeness=_float_or_none(number))
         for text, number in zip_longest(parts, numbers[: len(texts)])
     )
 
 
-def _number(value: Any) -> float | None:
+def _float_or_none(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 

@@ -106,7 +106,7 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
         )
 
 
-def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
+def distinct_rounds(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
     """Return the rounds of all arms. The first round, which all arms share, is returned once."""
     by_key: dict[tuple[str, str], RoundRow] = {}
     for row in chain.from_iterable(rounds.values()):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from coevo_gym.store.folder import in_use
+from coevo_gym.store.folder import is_in_use
 from coevo_gym.store.progress_file import WorkProgress, WorkState, read_progress
 from coevo_gym.view.collection import Line, ShownRun
 from coevo_gym.view.rows import Shape
@@ -86,7 +86,7 @@ def progress_of(run: ShownRun) -> ProgressView:
     done = float(last["step" if by_steps else "env_steps"]) if last else None
     part = min(1.0, done / total) if done is not None and total else 0.0
     by_files = ProgressView(
-        state=_state(run.folder.path, over=over),
+        state=_run_state(run.folder.path, over=over),
         phase="" if over else f"train {arm}" if arm else "warm-up" if not lines else "first tasks",
         arm=arm,
         arms_done=len(arms) if over else number,
@@ -95,25 +95,25 @@ def progress_of(run: ShownRun) -> ProgressView:
         total=total,
         unit="steps" if by_steps else "env steps",
         share=1.0 if over else (number + part) / len(arms) if last else 0.0,
-        usd=_spent(steps, "usd"),
-        tokens=int(_spent(steps, "tokens")),
+        usd=_total_usage(steps, "usd"),
+        tokens=int(_total_usage(steps, "tokens")),
         updated_at=latest_change(run.folder.metrics, run.folder.database, run.folder.manifest),
     )
     progress = read_progress(run.folder.path)
     return (
         by_files
         if progress is None or progress.work != "train"
-        else _as_told(by_files, progress, over=over)
+        else _merge_reported(by_files, progress, over=over)
     )
 
 
-def _state(folder: Path, *, over: bool) -> State:
+def _run_state(folder: Path, *, over: bool) -> State:
     if over:
         return "finished"
-    return "training" if in_use(folder) else "stopped"
+    return "training" if is_in_use(folder) else "stopped"
 
 
-def _as_told(by_files: ProgressView, progress: WorkProgress, *, over: bool) -> ProgressView:
+def _merge_reported(by_files: ProgressView, progress: WorkProgress, *, over: bool) -> ProgressView:
     """Return a copy of the progress, updated with the phase, pace and cost that the run reports."""
     running = progress.state == "running"
     return by_files.model_copy(
@@ -123,7 +123,7 @@ def _as_told(by_files: ProgressView, progress: WorkProgress, *, over: bool) -> P
             "done": float(progress.done),
             "total": float(progress.total) or None,
             "unit": by_files.unit if progress.phase == f"train {by_files.arm}" else "",
-            "elapsed_s": _between(progress.started, None if running else progress.updated),
+            "elapsed_s": _seconds_between(progress.started, None if running else progress.updated),
             "eta_s": progress.all_left_s if running else None,
             "error": progress.error,
             "usd": max(by_files.usd, progress.cost.usd),
@@ -134,7 +134,7 @@ def _as_told(by_files: ProgressView, progress: WorkProgress, *, over: bool) -> P
     )
 
 
-def _between(begun: str, ended: str | None) -> float | None:
+def _seconds_between(begun: str, ended: str | None) -> float | None:
     """Return the number of seconds between two times; the end defaults to now."""
     try:
         begin = datetime.fromisoformat(begun)
@@ -150,7 +150,7 @@ def latest_change(*files: Path) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
-def _spent(steps: Sequence[Line], what: str) -> float:
+def _total_usage(steps: Sequence[Line], what: str) -> float:
     """Return the total model usage across all arms, from each arm's latest step."""
     latest = {line["arm"]: line for line in steps if line["event"] == "step"}
     return sum(

@@ -12,12 +12,12 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.folders.listing import preset_of, run_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, n_tasks
-from coevo_gym.store.secrets import without_secrets
+from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import Line, RunCollection, ShownRun, report_damage
 from coevo_gym.view.model.evals import EvalRow, eval_rows
-from coevo_gym.view.model.measures import unused_answers, usage_of
-from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
+from coevo_gym.view.model.measures import unusable_answer_warnings, usage_by_purpose
+from coevo_gym.view.model.rounds import RoundRow, distinct_rounds, rounds_of
 from coevo_gym.view.model.run_progress import ProgressView, latest_change, progress_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
@@ -170,7 +170,7 @@ class RunDetail(Shape):
 
 def run_list(collection: RunCollection) -> RunList:
     """Return all runs and evaluations, latest first."""
-    rows = map(_row, collection.runs())
+    rows = map(_run_row, collection.runs())
     runs = sorted(rows, key=lambda row: row.progress.updated_at or "", reverse=True)
     return RunList(runs=tuple(runs), evals=eval_rows(collection))
 
@@ -184,9 +184,9 @@ def run_detail(run: ShownRun) -> RunDetail:
     manifest, config = run.manifest, run.config
     with report_damage():
         stores = run.reader.stored_parts()
-    table = _table(run)
+    table = _results_table(run)
     rounds = {arm: rounds_of(run, arm) for arm in config.arms}
-    arms = _arms(run, table, rounds)
+    arms = _arm_rows(run, table, rounds)
     return RunDetail(
         id=run.id,
         name=run.name,
@@ -198,31 +198,31 @@ def run_detail(run: ShownRun) -> RunDetail:
         headline=headline(table),
         progress=progress_of(run),
         arms=arms,
-        evaluations=tuple(_evaluations(run, table)),
-        training=tuple(_training(run)),
-        gates=_added(row.rejected for row in each_once(rounds)),
-        signals=_added(arm.signals for arm in arms),
+        evaluations=tuple(_evaluation_points(run, table)),
+        training=tuple(_training_series(run)),
+        gates=_sum_counts(row.rejected for row in distinct_rounds(rounds)),
+        signals=_sum_counts(arm.signals for arm in arms),
         record=config.store.record,
         stores=stores,
-        config=without_secrets(manifest["config"]),
-        manifest=without_secrets({k: v for k, v in manifest.items() if k != "config"}),
-        notes=(*unused_answers(usage_of(rounds)), *_notes(config, manifest)),
+        config=redact_secrets(manifest["config"]),
+        manifest=redact_secrets({k: v for k, v in manifest.items() if k != "config"}),
+        notes=(*unusable_answer_warnings(usage_by_purpose(rounds)), *_remarks(config, manifest)),
     )
 
 
 def list_runs(collection: RunCollection) -> list[RunRow]:
     """Return the rows of all runs for terminal output, sorted by name."""
-    rows = [(run.folder, _row(run)) for run in collection.runs()]
+    rows = [(run.folder, _run_row(run)) for run in collection.runs()]
     return [
         row.model_copy(update={"on_disk": run_on_disk(folder, row.arms)}) for folder, row in rows
     ]
 
 
-def _row(run: ShownRun) -> RunRow:
+def _run_row(run: ShownRun) -> RunRow:
     known = {"id": run.id, "name": run.name, "path": str(run.folder.path)}
     try:
         manifest, config = run.manifest, run.config
-        table = _table(run)
+        table = _results_table(run)
         last = next((row for row in reversed(table) if row.name in config.arms), None)
         ((trajectories, tasks),) = run.rows(
             "SELECT (SELECT count(*) FROM trajectories), (SELECT count(*) FROM tasks)"
@@ -246,17 +246,17 @@ def _row(run: ShownRun) -> RunRow:
         return RunRow(**known, progress=progress, problem=str(error))
 
 
-def _table(run: ShownRun) -> list[TableRow]:
+def _results_table(run: ShownRun) -> list[TableRow]:
     """Return a run's final results. For an unfinished run, return each arm's latest evaluation."""
     summary, config = run.summary, run.config
     if summary is not None:
         with report_damage():
             return [TableRow.from_json(row) for row in summary["table"]]
     latest = {line["arm"]: line for line in run.lines if line["event"] == "eval"}
-    return [_of_line(arm, latest[arm]) for arm in config.arms if arm in latest]
+    return [_row_from_line(arm, latest[arm]) for arm in config.arms if arm in latest]
 
 
-def _of_line(arm: str, line: Line) -> TableRow:
+def _row_from_line(arm: str, line: Line) -> TableRow:
     return TableRow(
         name=arm,
         success=line.get("eval.success_rate", nan),
@@ -268,7 +268,7 @@ def _of_line(arm: str, line: Line) -> TableRow:
     )
 
 
-def _arms(
+def _arm_rows(
     run: ShownRun, table: Sequence[TableRow], rounds: Mapping[str, Sequence[RoundRow]]
 ) -> tuple[ArmRow, ...]:
     config, over = run.config, run.summary is not None
@@ -284,7 +284,7 @@ def _arms(
         views.append(
             ArmRow(
                 **asdict(row),
-                method=_method(config, name),
+                method=_method_of(config, name),
                 trained=name in config.arms,
                 steps=int(step.get("step", 0)),
                 rounds=len(mine),
@@ -300,7 +300,7 @@ def _arms(
     return tuple(views)
 
 
-def _method(config: RunConfig, arm: str) -> str:
+def _method_of(config: RunConfig, arm: str) -> str:
     if arm not in config.arms:
         return ""
     settings = config.arm.get(arm)
@@ -324,7 +324,7 @@ def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
     return counts
 
 
-def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[EvaluationPoint]:
+def _evaluation_points(run: ShownRun, table: Sequence[TableRow]) -> Iterator[EvaluationPoint]:
     by_arm: dict[str, set[int]] = {}
     with report_damage():
         for arm in (*run.config.arms, RANDOM, WARMUP):
@@ -332,7 +332,7 @@ def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[Evaluatio
     pairs = [(row, 0) for row in table if row.name in (RANDOM, WARMUP)]
     for arm in run.config.arms:
         lines = run.lines_of(arm, "eval")
-        pairs += [(_of_line(arm, lines[step]), step) for step in sorted(lines)]
+        pairs += [(_row_from_line(arm, lines[step]), step) for step in sorted(lines)]
     for row, step in pairs:
         yield EvaluationPoint(
             arm=row.name,
@@ -347,7 +347,7 @@ def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[Evaluatio
         )
 
 
-def _training(run: ShownRun) -> Iterator[Series]:
+def _training_series(run: ShownRun) -> Iterator[Series]:
     for arm in run.config.arms:
         lines = sorted(run.lines_of(arm).items())
         if lines:
@@ -359,7 +359,7 @@ def _training(run: ShownRun) -> Iterator[Series]:
             )
 
 
-def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Add up the counts for each name, and return the sums in descending order."""
     total = Counter[str]()
     for one in counts:
@@ -367,7 +367,7 @@ def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total.most_common())
 
 
-def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+def _remarks(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     marks = manifest.get("marks", {})
     return (
         "All arms start from the same warmed-up policy and the same first task set (D_0). Env "

@@ -12,7 +12,7 @@ from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows, eval_rows
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectory_page
-from coevo_gym.view.query import Query, fold
+from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import BadRequest, Refusal
 from coevo_gym.view.rows import ListRow, Shape
 
@@ -67,7 +67,7 @@ def search(collection: RunCollection, query: Query) -> SearchResult:
         NotFound: if a run or evaluation does not exist.
     """
     query.check_known(("q", "run", "limit"))
-    words, limit = query.words(), query.whole("limit", 20, least=1, most=_MAX_HITS)
+    words, limit = query.words(), query.integer("limit", 20, least=1, most=_MAX_HITS)
     if not words:
         raise BadRequest("The search query is empty. Set the q parameter.")
     wanted = query.all("run")
@@ -94,7 +94,7 @@ def search(collection: RunCollection, query: Query) -> SearchResult:
         if not wanted or evaluation.id in wanted:
             with suppress(Refusal):
                 take(episode_hits(evaluation))
-    take(list_candidates(collection))
+    take(folder_hits(collection))
     return SearchResult(
         q=" ".join(query.all("q")),
         hits=tuple(hit for kind in KINDS for hit in hits[kind][:limit]),
@@ -159,7 +159,7 @@ def episode_hits(evaluation: ShownEval) -> Iterator[Hit]:
         )
 
 
-def list_candidates(collection: RunCollection) -> Iterator[Hit]:
+def folder_hits(collection: RunCollection) -> Iterator[Hit]:
     """Yield every run and every evaluation as a candidate search result."""
     for run in collection.runs():
         yield Hit(
@@ -168,7 +168,7 @@ def list_candidates(collection: RunCollection) -> Iterator[Hit]:
             run=run.id,
             title=run.id,
             text=str(run.folder.path),
-            words=fold(run.id),
+            words=to_lower_case(run.id),
         )
     for row in eval_rows(collection):
         yield Hit(
@@ -177,5 +177,5 @@ def list_candidates(collection: RunCollection) -> Iterator[Hit]:
             run=row.id,
             title=row.id,
             text=f"{row.policy} on {row.split} tasks of {row.benchmark}",
-            words=fold(f"{row.id} {row.policy}"),
+            words=to_lower_case(f"{row.id} {row.policy}"),
         )

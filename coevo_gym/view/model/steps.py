@@ -13,7 +13,7 @@ from coevo_gym.view.model.rounds import RoundRow, rounds_of
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
+from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, one_line
 
 
 class StepTable(Shape):
@@ -120,8 +120,8 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
     """
     run.require_arm(arm)
     lines = run.lines_of(arm)
-    groups = _by_step(run, "count(*), sum(episodes), sum(successes) FROM groups", arm)
-    stored = _by_step(run, "count(*) FROM trajectories", arm)
+    groups = _rows_by_step(run, "count(*), sum(episodes), sum(successes) FROM groups", arm)
+    stored = _rows_by_step(run, "count(*) FROM trajectories", arm)
     fired = run.rows(
         "SELECT kind, step, count(*) FROM signals WHERE arm = ? GROUP BY kind, step", arm
     )
@@ -139,13 +139,15 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
     return StepTable(
         arm=arm,
         step=tuple(steps),
-        env_steps=tuple(_whole(lines.get(step, {}).get("env_steps")) for step in steps),
+        env_steps=tuple(_int_or_none(lines.get(step, {}).get("env_steps")) for step in steps),
         groups=tuple(groups.get(step, nothing)[0] for step in steps),
         episodes=tuple(groups.get(step, nothing)[1] for step in steps),
         successes=tuple(groups.get(step, nothing)[2] for step in steps),
         signals={kind: tuple(by.get(step, 0) for step in steps) for kind, by in kinds.items()},
         stored=tuple(stored.get(step, (0,))[0] for step in steps),
-        series={name: tuple(_number(lines.get(s, {}).get(name)) for s in steps) for name in names},
+        series={
+            name: tuple(_float_or_none(lines.get(s, {}).get(name)) for s in steps) for name in names
+        },
         rounds=rounds_of(run, arm),
     )
 
@@ -175,7 +177,7 @@ def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
     query = f"{_GROUP}WHERE {condition} ORDER BY g.rowid"
     for task_id, name, instruction, origin, kinds, *columns in run.rows(query, *values):
         if task_id not in tasks:
-            asked, summary = instruction or "", brief(instruction or "")
+            asked, summary = instruction or "", one_line(instruction or "")
             task = TaskBrief(id=task_id, name=name or "", instruction=summary, origin=origin or "")
             tasks[task_id] = task, task_words(task.name, task_id, asked)
         task, words = tasks[task_id]
@@ -210,14 +212,14 @@ def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
     )
 
 
-def _by_step(run: ShownRun, what: str, arm: str) -> dict[int, tuple[Any, ...]]:
+def _rows_by_step(run: ShownRun, what: str, arm: str) -> dict[int, tuple[Any, ...]]:
     rows = run.rows(f"SELECT step, {what} WHERE arm = ? GROUP BY step", arm)
     return {step: tuple(rest) for step, *rest in rows}
 
 
-def _number(value: Any) -> float | None:
+def _float_or_none(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _whole(value: Any) -> int | None:
+def _int_or_none(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) else None

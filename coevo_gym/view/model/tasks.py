@@ -10,14 +10,14 @@ from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.filters import TASKS, select
-from coevo_gym.view.model.drafts import DraftDetail, decision_view, draft_rows, story_of
+from coevo_gym.view.model.drafts import DraftDetail, decision_view, draft_rows, find_draft
 from coevo_gym.view.model.steps import GroupRow, groups_where
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
-from coevo_gym.view.safe import withheld
+from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, one_line
+from coevo_gym.view.safe import why_withheld
 
 
 class TaskPractice(Shape):
@@ -244,8 +244,8 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
         row = rows.get(task)
         return row.parents if row else ()
 
-    up = dict(_around(id, parents_of))
-    down = {task: -n for task, n in _around(id, lambda task: children.get(task, ()))}
+    up = dict(_walk_lineage(id, parents_of))
+    down = {task: -n for task, n in _walk_lineage(id, lambda task: children.get(task, ()))}
     room = max(0, MAX_NODES - len(up))
     generations = {**dict(list(down.items())[: room + 1]), **up}
     return Lineage(
@@ -257,7 +257,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
     )
 
 
-def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
+def _walk_lineage(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
     """Yield a task and its ancestors or descendants in order of distance, with their distances."""
     seen, here, distance = {start}, [start], 0
     while here:
@@ -284,7 +284,7 @@ def task_page(run: ShownRun, query: Query) -> TaskPage:
 
 def task_rows(run: ShownRun) -> list[TaskRow]:
     """Return the rows of all tasks."""
-    return run.cached("tasks", lambda: _rows(run))
+    return run.cached("tasks", lambda: _build_rows(run))
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
@@ -300,29 +300,29 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         task = reader.task(id) if id in rows else None
         if task is None:
             raise NotFound(f"{run.id} has no task {id[:100]!r}.")
-        held_out = run.cached("held-out tasks", lambda: _held_out(reader))
+        held_out = run.cached("held-out tasks", lambda: _held_out_ids(reader))
         decision = reader.decisions().get(id)
         groups = groups_where(run, "g.task_id = ?", id)
         pairs = tuple(
             pair
             for one in rows[id].practice
-            if one.arm in run.cached("arms with interfaces", lambda: _with_interfaces(reader))
+            if one.arm in run.cached("arms with interfaces", lambda: _arms_with_interfaces(reader))
             if (pair := _before_and_after(run, one.arm, id))
         )
-    why = withheld(task, held_out)
+    why = why_withheld(task, held_out)
     row = rows[id]
     return TaskDetail(
         task=row,
         instruction=task.instruction,
         scenario=task.scenario,
         subset=task.subset,
-        tags=_tags(task),
+        tags=_sorted_tags(task),
         solution=None if why else task.solution,
         verifier=None if why else task.verifier.model_dump(mode="json"),
         world=None if why else task.world.model_dump(mode="json"),
         withheld=why,
         lineage=lineage_of(id, rows),
-        story=None if why or not row.round else story_of(run, id),
+        story=None if why or not row.round else find_draft(run, id),
         practice=tuple(groups),
         arms=row.practice,
         interfaces=pairs,
@@ -342,9 +342,9 @@ def _before_and_after(run: ShownRun, arm: str, task_id: str) -> BeforeAndAfter |
     if early is None:
         return None
     reader = run.reader
-    version, late = _version(reader, early), None
+    version, late = _interface_of(reader, early), None
     for row in rows[::-1][:MAX_READ]:
-        if row.step > early.step and _version(reader, row) != version:
+        if row.step > early.step and _interface_of(reader, row) != version:
             late = late or row
             if row.success:
                 late = row
@@ -360,20 +360,20 @@ def _before_and_after(run: ShownRun, arm: str, task_id: str) -> BeforeAndAfter |
     )
 
 
-def _with_interfaces(reader: ViewReader) -> frozenset[str]:
+def _arms_with_interfaces(reader: ViewReader) -> frozenset[str]:
     return frozenset(count.arm for count in reader.note_counts() if count.kind == INTERFACE)
 
 
-def _version(reader: ViewReader, row: TrajectoryRow) -> str | None:
+def _interface_of(reader: ViewReader, row: TrajectoryRow) -> str | None:
     episode = reader.trajectory(row.arm, row.group, row.position)
     return None if episode is None else episode.interface
 
 
-def _held_out(reader: ViewReader) -> frozenset[str]:
+def _held_out_ids(reader: ViewReader) -> frozenset[str]:
     return frozenset(one.id for one in reader.evaluated_tasks() if one.split != "train")
 
 
-def _rows(run: ShownRun) -> list[TaskRow]:
+def _build_rows(run: ShownRun) -> list[TaskRow]:
     family = Family(
         run.rows("SELECT arm, round_id, task_id, parent_id FROM lineage ORDER BY rowid")
     )
@@ -403,7 +403,7 @@ def _rows(run: ShownRun) -> list[TaskRow]:
         row = TaskRow(
             id=id,
             name=name,
-            instruction=brief(instruction),
+            instruction=one_line(instruction),
             origin=origin,
             split=split,
             arms=family.arms.get(id, ()),
@@ -424,7 +424,7 @@ def _rows(run: ShownRun) -> list[TaskRow]:
     return rows
 
 
-def _tags(task: Task) -> tuple[str, ...]:
+def _sorted_tags(task: Task) -> tuple[str, ...]:
     try:
         return tuple(sorted(tags_of(task)))
     except Exception:  # the benchmark is not installed

@@ -12,11 +12,11 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
+from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, step_views, system_text
 from coevo_gym.view.model.notes import (
     AdviceText,
     NoteView,
-    advice_told,
+    advice_in_episode,
     interface_lines,
     note_views,
     notes_about,
@@ -24,7 +24,7 @@ from coevo_gym.view.model.notes import (
 from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape, SignalView, TaskBrief
-from coevo_gym.view.safe import notice_of, withheld
+from coevo_gym.view.safe import notice_of, why_withheld
 
 
 class GradeView(Shape):
@@ -123,30 +123,30 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         NotFound: if the episode is not stored.
         Damaged: if the run cannot be read.
     """
-    arm, group, position = _place(run, id)
+    arm, group, position = _parse_id(run, id)
     with report_damage():
         here = trajectories_where(run, "t.arm = ? AND t.group_id = ?", arm, group)
         row = next((one for one in here if one.position == position), None)
         reader = run.reader
         episode = reader.trajectory(arm, group, position) if row is not None else None
         if row is None or episode is None:
-            raise _not_there(run, id)
+            raise _not_found(run, id)
         task = reader.task(row.task.id)
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
-        sampled = reader.sampled(arm, group, position)
+        sampled = reader.sampled_decisions(arm, group, position)
         notes = notes_about(reader, arm, row.step, group, position)
         split = str(task.split) if task else "train"
-        advice = advice_told(reader, arm, episode.cue_ids, split)
+        advice = advice_in_episode(reader, arm, episode.cue_ids, split)
         version = episode.interface
         shown_by = interface_lines(reader, arm, version) if version else None
         advantages = reader.advantages(arm, group, position)
-        texts = reader.token_texts(_ids(sampled))
-        before, after = _neighbours(run, arm, group, position)
+        texts = reader.token_texts(_token_ids(sampled))
+        before, after = _neighbour_ids(run, arm, group, position)
         ((size,),) = run.rows("SELECT size FROM groups WHERE arm = ? AND id = ?", arm, group) or [
             (len(here),)
         ]
     behind = Behind(run.config.benchmark.name, sampled, advantages, texts, hidden=False)
-    steps, last = steps_of(episode, behind)
+    steps, last = step_views(episode, behind)
     instruction = task.instruction if task else row.task.instruction
     return TrajectoryDetail(
         id=id,
@@ -167,7 +167,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
-        grade=_grade(episode, task if task and not withheld(task) else None),
+        grade=_grade_view(episode, task if task and not why_withheld(task) else None),
         signals=tuple(SignalView(kind=one.kind, evidence=one.evidence) for one in signals),
         siblings=tuple(here),
         policy_version=episode.policy_version,
@@ -177,28 +177,28 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         interface=version,
         shown_by=shown_by,
         notes=note_views(notes, split),
-        stored=_stored(steps, advantages),
+        stored=_stored_parts(steps, advantages),
         before=before,
         after=after,
     )
 
 
-def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
+def _parse_id(run: ShownRun, id: str) -> tuple[str, str, int]:
     arm, _, rest = id.partition(".")
     group, _, position = rest.rpartition(".")
     if not (arm and group and position.isdecimal() and len(position) < 7):
-        raise _not_there(run, id)
+        raise _not_found(run, id)
     return arm, group, int(position)
 
 
-def _not_there(run: ShownRun, id: str) -> NotFound:
+def _not_found(run: ShownRun, id: str) -> NotFound:
     return NotFound(
         f"{run.id} has no episode {id[:100]!r}. IDs look like ARM.GROUP.POSITION. It stores "
         f"only the episodes selected by store.record = {run.config.store.record!r}."
     )
 
 
-def _neighbours(
+def _neighbour_ids(
     run: ShownRun, arm: str, group: str, position: int
 ) -> tuple[str | None, str | None]:
     ((number,),) = run.rows(
@@ -216,7 +216,7 @@ def _neighbours(
     return ids[0], ids[1]
 
 
-def _grade(episode: Trajectory, task: Task | None) -> GradeView:
+def _grade_view(episode: Trajectory, task: Task | None) -> GradeView:
     end = str(episode.end_reason)
     return GradeView(
         success=episode.success,
@@ -227,11 +227,11 @@ def _grade(episode: Trajectory, task: Task | None) -> GradeView:
     )
 
 
-def _ids(sampled: Sequence[Sampled | None] | None) -> list[int]:
+def _token_ids(sampled: Sequence[Sampled | None] | None) -> list[int]:
     return [id for one in sampled or () if isinstance(one, TokensSampled) for id in one.ids]
 
 
-def _stored(
+def _stored_parts(
     steps: Sequence[StepView], advantages: float | Sequence[float] | None
 ) -> dict[str, bool]:
     return {

@@ -9,7 +9,7 @@ from coevo_gym.store.rows import names_from_row
 from coevo_gym.view.collection import ShownRun
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
 from coevo_gym.view.query import Query, task_words
-from coevo_gym.view.rows import ListRow, Paged, TaskBrief, brief
+from coevo_gym.view.rows import ListRow, Paged, TaskBrief, one_line
 
 
 class Sibling(ListRow):
@@ -111,7 +111,7 @@ def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
         Damaged: if the run cannot be read.
     """
     query.check_known(TRAJECTORIES.filters, paged=True)
-    conditions, values = _where(query)
+    conditions, values = _sql_conditions(query)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     name, largest_first = query.sort(tuple(TRAJECTORIES.sorts))
     column = _COLUMNS[TRAJECTORIES.sorts[name]]
@@ -126,7 +126,7 @@ def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
     rowids = [number for (number,) in matching[place.first : place.first + place.per_page]]
     marks = ", ".join("?" * len(rowids))
     rows = run.rows(f"{_SELECTED.format('')}WHERE t.rowid IN ({marks})", *rowids)
-    by_rowid = {number: _row(*columns) for number, *columns in rows}
+    by_rowid = {number: _row_from_sql(*columns) for number, *columns in rows}
     return TrajectoryPage(
         rows=tuple(by_rowid[number] for number in rowids if number in by_rowid),
         **paging_of(len(matching), place.page, place.per_page),
@@ -136,7 +136,7 @@ def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
 def trajectories_where(run: ShownRun, condition: str, *values: Any) -> list[TrajectoryRow]:
     """Return the episodes that satisfy an SQL condition, in order."""
     query = f"{_SELECTED.format('')}WHERE {condition} ORDER BY t.rowid"
-    return [_row(*columns) for _, *columns in run.rows(query, *values)]
+    return [_row_from_sql(*columns) for _, *columns in run.rows(query, *values)]
 
 
 def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
@@ -147,13 +147,13 @@ def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
     """
     rows = []
     for _, *columns, words in run.rows(f"{_SELECTED.format(', t.words')}ORDER BY t.rowid"):
-        row = _row(*columns)
+        row = _row_from_sql(*columns)
         task = task_words(row.task.name, row.task.id, columns[-2] or "") if row.task.name else ""
         rows.append(row.model_copy(update={"words": f"{task} {words}"}))
     return rows
 
 
-def _row(
+def _row_from_sql(
     arm: str, step: int, group: str, position: int, version: int, success: int, score: float,
     end_reason: str, steps: int, kinds: str, errors: int, advice: str,
     advantage: float | None, task: str, name: str | None, instruction: str | None,
@@ -167,7 +167,7 @@ def _row(
         group=group,
         position=position,
         task=TaskBrief(
-            id=task, name=name or "", instruction=brief(instruction or ""), origin=origin or ""
+            id=task, name=name or "", instruction=one_line(instruction or ""), origin=origin or ""
         ),
         policy_version=version,
         success=bool(success),
@@ -181,7 +181,7 @@ def _row(
     )
 
 
-def _where(query: Query) -> tuple[list[str], list[Any]]:
+def _sql_conditions(query: Query) -> tuple[list[str], list[Any]]:
     conditions, values = list[str](), list[Any]()
     for name, rule in TRAJECTORIES.filters.items():
         if not query.all(name):
@@ -191,13 +191,13 @@ def _where(query: Query) -> tuple[list[str], list[Any]]:
                 conditions.append(_WORD)
                 values += [word, word]
             continue
-        parts = list(_parts(rule, name, query))
+        parts = list(_value_conditions(rule, name, query))
         conditions.append(f"({' OR '.join(condition for condition, _ in parts)})")
         values += [value for _, group in parts for value in group]
     return conditions, values
 
 
-def _parts(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequence[Any]]]:
+def _value_conditions(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the SQL conditions for a parameter, one per value; a row must satisfy one of them."""
     column = _COLUMNS[rule.field]
     match rule.op:

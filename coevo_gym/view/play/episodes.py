@@ -23,11 +23,11 @@ from coevo_gym.prompts.loader import load_prompt
 from coevo_gym.runs.tasks.demonstrations import keep_demonstration, refusal_reason
 from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.view.grade import GradeInWords, grade_of
-from coevo_gym.view.model.episodes import page_behind
+from coevo_gym.view.model.episodes import parse_page
 from coevo_gym.view.play.game import PlayedGame, RefusedAction
 from coevo_gym.view.play.scores import Scores
 from coevo_gym.view.play.source import PlaySource
-from coevo_gym.view.play.tools import action_of, read_tools
+from coevo_gym.view.play.tools import parse_action, read_tools
 
 logger = logging.getLogger(__name__)
 
@@ -126,17 +126,17 @@ class EpisodeManager:
             "split": self.source.split,
             "tasks": len(self.source.tasks),
             "demonstrations": str(self.demonstrations),
-            "first": _row(self._first) if self._first else None,
+            "first": _task_row(self._first) if self._first else None,
             "score": self.scores.to_json() if self.scores else None,
         }
 
     def list_tasks(self, search: str = "", page: int = 0) -> Json:
         """Return a page of the tasks that contain all words of a search query."""
-        matches = self.source.matching(search)
+        matches = self.source.search_tasks(search)
         tasks = matches[page * PAGE : (page + 1) * PAGE]
         self._listed.update((task.id, task) for task in tasks)
         return {
-            "tasks": [_row(task) for task in tasks],
+            "tasks": [_task_row(task) for task in tasks],
             "total": len(matches),
             "page": page,
             "per_page": PAGE,
@@ -147,7 +147,7 @@ class EpisodeManager:
 
         If a score is kept, the next task is fixed, and no other task may be requested.
         """
-        task, seed = self._pick(wanted)
+        task, seed = self._pick_task(wanted)
         self._make_room()
         env = self._env_pools.take(self.source.split)
         episode = _PlayedEpisode(
@@ -166,7 +166,7 @@ class EpisodeManager:
                 raise
             return self._state(episode)
 
-    def look(self, id: str, have: int = 0) -> Json:
+    def read_state(self, id: str, have: int = 0) -> Json:
         """Return the state of an episode."""
         with self._lock_episode(id) as episode:
             return self._state(episode, have)
@@ -183,25 +183,25 @@ class EpisodeManager:
         action = clean_text(action, ACTION_CAP)
         with self._lock_episode(id) as episode:
             self._check_under_way(episode, step)
-            self._try(episode, lambda: self._act(episode, action))
+            self._run_on_engine(episode, lambda: self._act(episode, action))
             return self._state(episode, have=step)
 
     def give_up(self, id: str, step: int) -> Json:
         """End an episode in its current state and grade it."""
         with self._lock_episode(id) as episode:
             self._check_under_way(episode, step)
-            self._try(episode, lambda: self._end(episode))
+            self._run_on_engine(episode, lambda: self._end(episode))
             return self._state(episode, have=step)
 
-    def go_on(self, id: str) -> Json:
+    def resume(self, id: str) -> Json:
         """Resume an episode in a new engine if its engine has failed."""
         with self._lock_episode(id) as episode:
             if episode.fault:
                 self._replace_env(episode)
-                self._try(episode, episode.game.begin)
+                self._run_on_engine(episode, episode.game.begin)
             return self._state(episode)
 
-    def keep(self, id: str) -> Json:
+    def keep_demonstration(self, id: str) -> Json:
         """Save an episode that solved a training task as a demonstration."""
         with self._lock_episode(id) as episode:
             game = episode.game
@@ -229,24 +229,28 @@ class EpisodeManager:
 
     # Internals
 
-    def _pick(self, wanted: str | None) -> tuple[Task, int]:
+    def _pick_task(self, wanted: str | None) -> tuple[Task, int]:
         if self.scores is None:
             if wanted is None:
                 return self.source.draw_task(None), 0
             task = self._listed.get(wanted) or self.source.by_id.get(wanted)
-            return (task, 0) if task else self._missing("There is no such task.")
+            return (task, 0) if task else self._raise_not_found("There is no such task.")
         with self._lock:
             playing = {s.game.task.id for s in self._episodes.values() if s.game.played is None}
         with self._counting:
-            task = self.scores.next(besides=playing)
+            task = self.scores.next_task(besides=playing)
         if task is None:
-            self._missing("All tasks of this evaluation have been played, or are being played.")
+            self._raise_not_found(
+                "All tasks of this evaluation have been played, or are being played."
+            )
         if wanted not in (None, task.id):
-            self._missing("A score uses a fixed order of tasks. Start the next task instead.")
+            self._raise_not_found(
+                "A score uses a fixed order of tasks. Start the next task instead."
+            )
         return task, self.scores.seed_of(task)
 
     @staticmethod
-    def _missing(why: str) -> NoReturn:
+    def _raise_not_found(why: str) -> NoReturn:
         raise NotPossible(404, why)
 
     def _make_room(self) -> None:
@@ -276,11 +280,11 @@ class EpisodeManager:
         with self._lock:
             episode = self._episodes.get(id)
         if episode is None:
-            self._missing("This episode no longer exists. Start another episode.")
+            self._raise_not_found("This episode no longer exists. Start another episode.")
         with episode.lock:
             with self._lock:
                 if id not in self._episodes:
-                    self._missing("This episode no longer exists. Start another episode.")
+                    self._raise_not_found("This episode no longer exists. Start another episode.")
             episode.used_at = self._clock()
             yield episode
 
@@ -297,16 +301,16 @@ class EpisodeManager:
 
     def _act(self, episode: _PlayedEpisode, action: str) -> None:
         game = episode.game
-        meant = action_of(game.view, action)
+        meant = parse_action(game.view, action)
         episode.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
-        self._note_end(episode)
+        self._finish_if_over(episode)
 
     def _end(self, episode: _PlayedEpisode) -> None:
         episode.refusal = None
         episode.game.give_up()
-        self._note_end(episode)
+        self._finish_if_over(episode)
 
-    def _try(self, episode: _PlayedEpisode, do: Callable[[], object]) -> None:
+    def _run_on_engine(self, episode: _PlayedEpisode, do: Callable[[], object]) -> None:
         """Run an operation on an engine. If the engine fails, record the error as a fault."""
         try:
             do()
@@ -317,12 +321,12 @@ class EpisodeManager:
                 logger.warning("engine failed task=%s error=%s", name, error)
             episode.fault = str(error)
 
-    def _note_end(self, episode: _PlayedEpisode) -> None:
+    def _finish_if_over(self, episode: _PlayedEpisode) -> None:
         """Release the env of a finished episode, and count the episode toward the user's score."""
         game = episode.game
         if game.played is None:
             return
-        episode.shown = _state_of(game)
+        episode.shown = _game_state(game)
         if episode.env is not None:
             env, episode.env = episode.env, None
             self._env_pools.put(self.source.split, env)
@@ -354,7 +358,7 @@ class EpisodeManager:
         """Return an episode's state for its page; the caller must hold the episode's lock."""
         game = episode.game
         if episode.env is not None and not episode.fault:
-            episode.shown = _state_of(game)
+            episode.shown = _game_state(game)
         past = episode.shown["past"]
         have = have if 0 <= have <= len(past) else 0
         played = game.played
@@ -366,13 +370,13 @@ class EpisodeManager:
             "past": past[have:],
             "refusal": episode.refusal._asdict() if episode.refusal else None,
             "fault": episode.fault,
-            "grade": _grade_json(grade_of(played.counted, game.task)) if played else None,
+            "grade": _grade_to_json(grade_of(played.counted, game.task)) if played else None,
             "keep": {"kept": episode.kept, "why_not": why, "file": str(self.demonstrations)},
             "score": self.scores.to_json() if self.scores else None,
         }
 
 
-def _row(task: Task) -> Json:
+def _task_row(task: Task) -> Json:
     """Return a task's row for the task list, including the family name that its variants share."""
     stem = task.name.rpartition("_")[0]
     return {
@@ -383,7 +387,7 @@ def _row(task: Task) -> Json:
     }
 
 
-def _state_of(game: PlayedGame) -> Json:
+def _game_state(game: PlayedGame) -> Json:
     """Return the data shown on an episode's page.
 
     Only the id, name and split come from the task; everything else comes from the view. So the
@@ -394,7 +398,7 @@ def _state_of(game: PlayedGame) -> Json:
 
     Returns:
         ``task`` (id, name, split), ``step`` and ``max_steps``, ``instruction``, ``observation`` and
-        its ``page`` (see :func:`page_behind`), ``choices`` (the possible actions, if they are
+        its ``page`` (see :func:`parse_page`), ``choices`` (the possible actions, if they are
         known), ``documents`` (titles and texts to read) and ``past`` (the steps so far:
         observation, page and action).
     """
@@ -403,9 +407,7 @@ def _state_of(game: PlayedGame) -> Json:
 
     def page(observation: str, info: Mapping[str, Any]) -> Json:
         extras = {key: thaw(value) for key, value in info.items() if key != "admissible"}
-        product_page = page_behind(
-            benchmark, observation, extras, tuple(info.get("admissible", ()))
-        )
+        product_page = parse_page(benchmark, observation, extras, tuple(info.get("admissible", ())))
         return {"observation": observation, "page": product_page.model_dump(mode="json")}
 
     return {
@@ -415,14 +417,17 @@ def _state_of(game: PlayedGame) -> Json:
         "instruction": view.instruction,
         **page(view.observation, view.info),
         "choices": ["end"] if tools else list(view.info.get("admissible", ())),
-        "documents": [*_prompt(benchmark, view), *((tool.signature, tool.text) for tool in tools)],
+        "documents": [
+            *_system_message(benchmark, view),
+            *((tool.signature, tool.text) for tool in tools),
+        ],
         "past": [
             {**page(step.observation, step.info), "action": step.action} for step in view.history
         ],
     }
 
 
-def _prompt(benchmark: str, view: View) -> list[tuple[str, str]]:
+def _system_message(benchmark: str, view: View) -> list[tuple[str, str]]:
     """Return the system message that a language model gets, or [] if there is no prompt."""
     try:
         return [("System message of a language model", load_prompt(benchmark).system(view))]
@@ -430,5 +435,5 @@ def _prompt(benchmark: str, view: View) -> list[tuple[str, str]]:
         return []  # the user's own benchmark needs no prompt
 
 
-def _grade_json(grade: GradeInWords) -> Json:
+def _grade_to_json(grade: GradeInWords) -> Json:
     return {**grade._asdict(), "checks": [check._asdict() for check in grade.checks]}

@@ -131,9 +131,9 @@ class PlayedGame:
         """
         self._live, self.played = None, None
         live: LiveEpisode[Played] = LiveEpisode(0, self._episode, self.env)
-        self._unless_lost(live.begin())
+        self._raise_if_lost(live.begin())
         for action in self.taken:
-            if (ended := self._unless_lost(live.step(Act(action)))) is not None:
+            if (ended := self._raise_if_lost(live.step(Act(action)))) is not None:
                 self.played = ended.record
                 break
         self._live = live
@@ -145,9 +145,9 @@ class PlayedGame:
             EnvBackendError: if the engine fails. The action is then not taken, and :meth:`begin`
                 restores the state before it.
         """
-        live = self._running()
-        ended = self._step(live, Act(action))
-        if (refusal := self._refused()) is not None:
+        live = self._require_live()
+        ended = self._take_step(live, Act(action))
+        if (refusal := self._find_refusal()) is not None:
             self.begin()
             return refusal
         self.taken.append(action)
@@ -160,32 +160,32 @@ class PlayedGame:
         Raises:
             EnvBackendError: if the engine fails, as in :meth:`act`.
         """
-        self.played = self._step(self._running(), Act("", end=EndReason.AGENT_DONE))
+        self.played = self._take_step(self._require_live(), Act("", end=EndReason.AGENT_DONE))
 
     @property
     def _bare(self) -> TaskEnv:
         return cast(TaskEnv, self.env.unwrapped)
 
-    def _running(self) -> LiveEpisode[Played]:
+    def _require_live(self) -> LiveEpisode[Played]:
         if self._live is None or self.played is not None:
             raise RuntimeError("No episode is in progress. Call begin() first.")
         return self._live
 
-    def _step(self, live: LiveEpisode[Played], act: Act) -> Played | None:
+    def _take_step(self, live: LiveEpisode[Played], act: Act) -> Played | None:
         try:
-            ended = self._unless_lost(live.step(act))
+            ended = self._raise_if_lost(live.step(act))
         except Exception:  # after any error, the engine's state is unknown
             self._live = None
             raise
         return None if ended is None else ended.record
 
     @staticmethod
-    def _unless_lost(outcome: Outcome[Played] | None) -> Finished[Played] | None:
+    def _raise_if_lost(outcome: Outcome[Played] | None) -> Finished[Played] | None:
         if isinstance(outcome, Lost):
             raise outcome.error
         return outcome
 
-    def _refused(self) -> RefusedAction | None:
+    def _find_refusal(self) -> RefusedAction | None:
         """Return the reason why the last action had no effect, or None if it had an effect."""
         bare = self._bare
         info = bare.info

@@ -40,7 +40,7 @@ class Scores:
         """Create an env with the configuration that every agent gets in this evaluation."""
         return self._job.assembly.make_env(self._job.split)
 
-    def next(self, *, besides: set[str] | frozenset[str] = frozenset()) -> Task | None:
+    def next_task(self, *, besides: set[str] | frozenset[str] = frozenset()) -> Task | None:
         """Return the next unplayed task, or None if all tasks have been played.
 
         Args:

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.view.play.episodes import MAX_LIVE, EpisodeManager, NotPossible
-from coevo_gym.view.shell import STATIC, guarded
+from coevo_gym.view.shell import STATIC, guard_app
 
 logger = logging.getLogger(__name__)
 
@@ -59,17 +59,21 @@ class PlayRoutes:
         game = "/api/play/games/{id}"
         return [
             Route("/", self._page),
-            Route("/api/play", self._as_json(self._about)),
-            Route("/api/play/tasks", self._as_json(self._tasks)),
-            Route("/api/play/games", self._as_json(self._begin), methods=["POST"]),
-            Route(game, self._as_json(self._of_game(self._manager.look))),
-            Route(f"{game}/act", self._as_json(self._act), methods=["POST"]),
-            Route(f"{game}/give-up", self._as_json(self._give_up), methods=["POST"]),
+            Route("/api/play", self._json_route(self._about)),
+            Route("/api/play/tasks", self._json_route(self._list_tasks)),
+            Route("/api/play/games", self._json_route(self._begin), methods=["POST"]),
+            Route(game, self._json_route(self._episode_handler(self._manager.read_state))),
+            Route(f"{game}/act", self._json_route(self._act), methods=["POST"]),
+            Route(f"{game}/give-up", self._json_route(self._give_up), methods=["POST"]),
             Route(
-                f"{game}/go-on", self._as_json(self._of_game(self._manager.go_on)), methods=["POST"]
+                f"{game}/go-on",
+                self._json_route(self._episode_handler(self._manager.resume)),
+                methods=["POST"],
             ),
             Route(
-                f"{game}/keep", self._as_json(self._of_game(self._manager.keep)), methods=["POST"]
+                f"{game}/keep",
+                self._json_route(self._episode_handler(self._manager.keep_demonstration)),
+                methods=["POST"],
             ),
         ]
 
@@ -85,42 +89,44 @@ class PlayRoutes:
         return HTMLResponse(html.replace("{{ token }}", self.token))
 
     async def _about(self, request: Request) -> Any:
-        return await self._do(self._manager.about)
+        return await self._run_in_thread(self._manager.about)
 
-    async def _tasks(self, request: Request) -> Any:
+    async def _list_tasks(self, request: Request) -> Any:
         search, page = request.query_params.get("q", "")[:500], request.query_params.get("page", "")
         number = int(page) if page.isdecimal() and len(page) < 9 else 0
-        return await self._do(partial(self._manager.list_tasks, search, number))
+        return await self._run_in_thread(partial(self._manager.list_tasks, search, number))
 
     async def _begin(self, request: Request) -> Any:
-        body = await _body(request)
-        task = _text(body, "task") if body.get("task") is not None else None
-        return await self._do(partial(self._manager.begin, task))
+        body = await _read_body(request)
+        task = _require_text(body, "task") if body.get("task") is not None else None
+        return await self._run_in_thread(partial(self._manager.begin, task))
 
     async def _act(self, request: Request) -> Any:
-        body = await _body(request)
-        act = partial(self._manager.act, request.path_params["id"], _text(body, "action"))
-        return await self._do(partial(act, _step(body)))
+        body = await _read_body(request)
+        act = partial(self._manager.act, request.path_params["id"], _require_text(body, "action"))
+        return await self._run_in_thread(partial(act, _require_step(body)))
 
     async def _give_up(self, request: Request) -> Any:
-        step = _step(await _body(request))
-        return await self._do(partial(self._manager.give_up, request.path_params["id"], step))
+        step = _require_step(await _read_body(request))
+        return await self._run_in_thread(
+            partial(self._manager.give_up, request.path_params["id"], step)
+        )
 
-    def _of_game(self, work: Callable[[str], Any]) -> Callable[[Request], Awaitable[Any]]:
+    def _episode_handler(self, work: Callable[[str], Any]) -> Callable[[Request], Awaitable[Any]]:
         """Return a request handler that only needs the episode's id."""
 
         async def answer(request: Request) -> Any:
-            return await self._do(partial(work, request.path_params["id"]))
+            return await self._run_in_thread(partial(work, request.path_params["id"]))
 
         return answer
 
     # Responses
 
-    async def _do(self, work: Callable[[], ResultT]) -> ResultT:
+    async def _run_in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         """Run a function in a long-lived worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _as_json(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
+    def _json_route(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
         """Return a route that checks the token and responds with JSON, even after an error."""
 
         async def route(request: Request) -> Response:
@@ -155,10 +161,10 @@ def make_app(routes: PlayRoutes) -> ASGIApp:
 
     pages = Mount("/static", StaticFiles(directory=STATIC))
     app = Starlette(routes=[*routes.routes, pages], lifespan=lifespan)
-    return guarded(app, body_bytes=BODY_BYTES)
+    return guard_app(app, body_bytes=BODY_BYTES)
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _read_body(request: Request) -> dict[str, Any]:
     """Return the JSON object in the request body.
 
     Raises:
@@ -175,14 +181,14 @@ async def _body(request: Request) -> dict[str, Any]:
     return body
 
 
-def _text(body: dict[str, Any], name: str) -> str:
+def _require_text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
         raise NotPossible(400, f"{name!r} must be a string.")
     return value
 
 
-def _step(body: dict[str, Any]) -> int:
+def _require_step(body: dict[str, Any]) -> int:
     value = body.get("step")
     if not isinstance(value, int) or isinstance(value, bool):
         raise NotPossible(400, "'step' must be a whole number.")

@@ -70,7 +70,7 @@ class PlaySource:
         """Return the task that a seed selects, or a random task if the seed is None."""
         return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
 
-    def matching(self, search: str) -> Sequence[Task]:
+    def search_tasks(self, search: str) -> Sequence[Task]:
         """Return the tasks whose name or instruction contains every word of a search query."""
         words = search.casefold().split()
         texts = (f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)

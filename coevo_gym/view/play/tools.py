@@ -71,12 +71,14 @@ class Tool(NamedTuple):
 def read_tools(view: View) -> tuple[Tool, ...]:
     """Return the functions that the agent can currently call."""
     try:
-        return tuple(_tool(tool["function"]) for tool in json.loads(view.info["bfcl.tools"]))
+        return tuple(
+            _tool_from_schema(tool["function"]) for tool in json.loads(view.info["bfcl.tools"])
+        )
     except KeyError:
         return ()
 
 
-def _tool(schema: Mapping[str, Any]) -> Tool:
+def _tool_from_schema(schema: Mapping[str, Any]) -> Tool:
     parameters = schema.get("parameters", {})
     required, properties = parameters.get("required", ()), parameters.get("properties", {})
     order = [*required, *(name for name in properties if name not in required)]
@@ -85,11 +87,14 @@ def _tool(schema: Mapping[str, Any]) -> Tool:
     return Tool(
         str(schema["name"]),
         (about.partition("Tool description:")[2] or about).strip(),
-        tuple(_parameter(name, properties.get(name, {}), name in required) for name in order),
+        tuple(
+            _parameter_from_schema(name, properties.get(name, {}), name in required)
+            for name in order
+        ),
     )
 
 
-def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolParameter:
+def _parameter_from_schema(name: str, schema: Mapping[str, Any], required: bool) -> ToolParameter:
     kind = str(schema.get("type", ""))
     items = schema.get("items", {})
     of = items.get("type", "") if isinstance(items, Mapping) else ""
@@ -104,7 +109,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
     )
 
 
-def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
+def parse_line(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
     """Convert a line from the user to a message, or explain why it cannot be sent.
 
     Only two kinds of lines are sent: calls of offered functions with arguments that these accept,
@@ -128,15 +133,17 @@ def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
     if text == CLOSING:
         return text
     if ends := _END.fullmatch(text):
-        return _closing(ends[1])
+        return _closing_message(ends[1])
     offered = {tool.name: tool for tool in tools}
     code = text if parse_message(text) else f"[{text}]"
     calls = parse_message(code)
     known = [call for call in calls if isinstance(call, Call) and call.name in offered]
     if calls and len(known) == len(calls):
-        wrong = filter(None, (_wrong_arguments(call, offered[call.name]) for call in known))
+        wrong = filter(
+            None, (_describe_wrong_arguments(call, offered[call.name]) for call in known)
+        )
         return next(map(RefusedAction, wrong), code)
-    return RefusedAction(_why_not(text, calls, offered))
+    return RefusedAction(_why_not_a_call(text, calls, offered))
 
 
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
@@ -145,7 +152,7 @@ _FEW_WORDS = 5
 """Minimum number of words in a sentence that may begin with a function's name."""
 
 
-def _closing(words: str | None) -> str | RefusedAction:
+def _closing_message(words: str | None) -> str | RefusedAction:
     """Return the message that ends a turn. Reject text that would be parsed as calls."""
     words = words or CLOSING
     name = _NAME.match(words)
@@ -156,7 +163,7 @@ def _closing(words: str | None) -> str | RefusedAction:
     return words
 
 
-def _wrong_arguments(call: Call, tool: Tool) -> str:
+def _describe_wrong_arguments(call: Call, tool: Tool) -> str:
     """Explain which arguments of a call the function does not accept; "" if it accepts all."""
     names = [parameter.name for parameter in tool.parameters]
     arguments = {*names[: len(call.positional)], *call.arguments}
@@ -173,33 +180,35 @@ def _wrong_arguments(call: Call, tool: Tool) -> str:
     return f"{tool.name} {what}: call it as {tool.signature}."
 
 
-def _why_not(text: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
+def _why_not_a_call(
+    text: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]
+) -> str:
     """Explain why a line from the user is not a valid call."""
     match = _NAME.match(text)
     name, called = (match[1], bool(match[2])) if match else ("", False)
     names = [call.name for call in calls if isinstance(call, Call)]
     unknown = [one for one in (*names, *[name] * called) if one not in offered]
     if unknown:
-        return f"There is no function {unknown[0][:80]}.{_close(unknown[0], offered)}"
+        return f"There is no function {unknown[0][:80]}.{_suggest_similar(unknown[0], offered)}"
     unread = [call.reason for call in calls if isinstance(call, Malformed)]
     if unread and (called or parse_message(text)):
         return unread[0]
     if len(text.split()) < _FEW_WORDS:
         if name in offered:
             return f"{name} is a function: call it as {offered[name].signature}."
-        if close := _close(name, offered):
+        if close := _suggest_similar(name, offered):
             return f"There is no function {name[:80]}.{close}"
     return "This is not a function call. To end the turn, type end, or end followed by a message."
 
 
-def _close(name: str, offered: Mapping[str, Tool]) -> str:
+def _suggest_similar(name: str, offered: Mapping[str, Tool]) -> str:
     """Suggest the function with the most similar name. Return "" if there is none."""
     names = {known.lower(): known for known in offered}
     matches = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
     return f" Did you mean {names[matches[0]]}?" if matches else ""
 
 
-def value_of(parameter: ToolParameter, typed: str) -> Any:
+def parse_value(parameter: ToolParameter, typed: str) -> Any:
     """Parse the value that a user typed for a parameter.
 
     Strings need no quotes; other values are parsed as Python or JSON literals.
@@ -215,15 +224,15 @@ def value_of(parameter: ToolParameter, typed: str) -> Any:
         return parse_literal(typed)
 
 
-def message(name: str, arguments: Mapping[str, Any]) -> str:
+def call_message(name: str, arguments: Mapping[str, Any]) -> str:
     """Return a message that contains one function call."""
     return f"[{write_python(Call(name, arguments))}]"
 
 
-def action_of(view: View, typed: str) -> str | RefusedAction:
+def parse_action(view: View, typed: str) -> str | RefusedAction:
     """Return the action for a user's input, or the reason for refusing the input."""
     tools = read_tools(view)
-    return meant(typed, tools) if tools else typed
+    return parse_line(typed, tools) if tools else typed
 
 
 def is_unfinished(code: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import ray
 from ray.cluster_utils import Cluster
 from ray.rllib.algorithms.ppo import PPOConfig
-from rllib_run import SHOP, make_session, tell
+from rllib_run import SHOP, make_session, print_json
 
 from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.arithmetic import PORTABLE
@@ -29,7 +29,7 @@ PLACES = {"runner": 1, "worker": 1}  # one env runner of RLlib's and one worker 
 
 
 @ray.remote(num_cpus=0, resources={"worker": 1}, max_retries=0)
-def work(seed: int, episodes: int) -> tuple[str, int]:
+def run_episodes(seed: int, episodes: int) -> tuple[str, int]:
     """Run episodes on whatever node this is; says which, and how many were reported."""
     rng = np.random.default_rng(seed)
     agent = RandomAgent(get_benchmark("webshop").choices, rng)
@@ -38,7 +38,7 @@ def work(seed: int, episodes: int) -> tuple[str, int]:
     return ray.get_runtime_context().get_node_id(), done
 
 
-def accounts(session: RaySession) -> dict[str, int]:
+def count_tickets(session: RaySession) -> dict[str, int]:
     """Count what became of all tickets, at one moment: workers may go on between two calls."""
     while True:
         counts, out = session.counts, len(session.outstanding)
@@ -46,7 +46,7 @@ def accounts(session: RaySession) -> dict[str, int]:
             return {**counts, "out": out}
 
 
-def config() -> PPOConfig:
+def make_config() -> PPOConfig:
     ppo_config = (
         PPOConfig()
         .env_runners(
@@ -75,29 +75,29 @@ if __name__ == "__main__":
     session = start_session(make_portable_session)
     session.evolve()
 
-    nodes = dict(ray.get([work.remote(seed, 12) for seed in range(2)]))
-    tell(workers=nodes, **accounts(session))
+    nodes = dict(ray.get([run_episodes.remote(seed, 12) for seed in range(2)]))
+    print_json(workers=nodes, **count_tickets(session))
 
-    algorithm = config().build_algo()
+    algorithm = make_config().build_algo()
     algorithm.train()
     on_nodes = algorithm.env_runner_group.foreach_env_runner(
         lambda runner: ray.get_runtime_context().get_node_id(), local_env_runner=False
     )
-    tell(runners=sorted(on_nodes), groups=session.metrics()["groups"])
+    print_json(runners=sorted(on_nodes), groups=session.metrics()["groups"])
 
-    doomed = [work.remote(seed, 100_000) for seed in (2, 3)]  # one on each node
+    doomed = [run_episodes.remote(seed, 100_000) for seed in (2, 3)]  # one on each node
     before = session.counts["reported"]
     while session.counts["reported"] < before + 8:
         time.sleep(0.1)
     cluster.remove_node(other, allow_graceful=False)
     lost, _ = ray.wait(doomed)
-    tell(lost=len(lost), **accounts(session))
+    print_json(lost=len(lost), **count_tickets(session))
     while not session.counts["lapsed"]:
         time.sleep(0.5)
     for left in doomed:
         ray.cancel(left, force=True)
     result = algorithm.train()
-    tell(groups=result["curriculum"]["groups"], **accounts(session))
+    print_json(groups=result["curriculum"]["groups"], **count_tickets(session))
     algorithm.stop()
     ray.shutdown()
     cluster.shutdown()

@@ -32,7 +32,7 @@ def make_session(lease_s: float = 600) -> CurriculumSession:
     )
 
 
-def config() -> PPOConfig:
+def make_config() -> PPOConfig:
     ppo_config = (
         PPOConfig()
         .env_runners(num_env_runners=2, num_envs_per_env_runner=2, num_cpus_per_env_runner=0.5)
@@ -42,23 +42,23 @@ def config() -> PPOConfig:
     return on_curriculum(ppo_config, SHOP)
 
 
-def tell(**facts: object) -> None:
+def print_json(**facts: object) -> None:
     print(json.dumps(facts, default=float), flush=True)
 
 
 if __name__ == "__main__":
     ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False)
     session = start_session(make_session)
-    algorithm = config().build_algo()
+    algorithm = make_config().build_algo()
     for _ in range(int(sys.argv[1])):
         result = algorithm.train()
-        tell(
+        print_json(
             metrics=result["curriculum"],
             evaluated=result["evaluation"]["env_runners"]["num_episodes"],
         )
     counts = session.counts
     algorithm.evaluate()
-    tell(counts=counts, after_evaluation=session.counts)
+    print_json(counts=counts, after_evaluation=session.counts)
     path = algorithm.save_to_path(str(Path("checkpoint").absolute()))
     saved = session.state_dict()
     algorithm.stop()
@@ -66,9 +66,11 @@ if __name__ == "__main__":
 
     session = start_session(make_session)
     empty = session.metrics()
-    again = config().build_algo()
+    again = make_config().build_algo()
     again.restore_from_path(path)
-    tell(same=session.state_dict() == saved, empty=empty, iteration=again.iteration)
-    tell(metrics=again.train()["curriculum"], iteration=again.iteration, counts=session.counts)
+    print_json(same=session.state_dict() == saved, empty=empty, iteration=again.iteration)
+    print_json(
+        metrics=again.train()["curriculum"], iteration=again.iteration, counts=session.counts
+    )
     again.stop()
     ray.shutdown()

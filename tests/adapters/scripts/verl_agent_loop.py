@@ -66,7 +66,7 @@ def make_session() -> CurriculumSession:
     return CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
 
 
-def batch(step: int, split: str = "train") -> DataProto:
+def make_batch(step: int, split: str = "train") -> DataProto:
     """Rows, K of each, in any order."""
     n = K * ROWS
     uid = np.repeat(np.array([str(uuid4()) for _ in range(ROWS)], dtype=object), K)
@@ -124,7 +124,7 @@ def main() -> None:
         return asyncio.run(worker.generate_sequences(inputs))
 
     for step in range(4):
-        inputs = batch(step)
+        inputs = make_batch(step)
         if step == 3:  # a fault: its task is played again, and its group is broken
             session.evolve()  # an explorer steps envs, too
             break_once()
@@ -164,7 +164,7 @@ def main() -> None:
             agent_loop._idle.clear()  # a new process has none
             print(json.dumps({"restored": worker_has}), flush=True)
     before = session.counts
-    out = play(batch(9, split="val"))
+    out = play(make_batch(9, split="val"))
     evaluated = {"evaluation": out.batch["rm_scores"].sum(dim=1).tolist()}
     print(json.dumps(evaluated | {"untouched": session.counts == before}), flush=True)
 

@@ -34,12 +34,12 @@ class Summary(FrozenModel):
     parts: tuple[Part, ...] = ()
 
 
-def load(name: str) -> InquiryPrompt:
+def load_prompt(name: str) -> InquiryPrompt:
     assert name == "kettle/summary"
     return parse_inquiry(TEXT)
 
 
-def inquiry(
+def make_inquiry(
     story: str = "steam", *, shorter: str | None = None, purpose: str = "", max_tokens: int = 32
 ) -> Inquiry[Summary]:
     def shorten() -> Mapping[str, Any]:

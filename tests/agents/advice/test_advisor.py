@@ -20,7 +20,7 @@ from coevo_gym.core.inquiry import Answer
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request
 from coevo_gym.core.spend import ANSWERS, NO_USAGE, Caps, Meter, Usage
 from coevo_gym.testing.scripted_models import ScriptedPolicy
-from tests.agents.advice.kettle import GOOD, Summary, inquiry, load
+from tests.agents.advice.kettle import GOOD, Summary, load_prompt, make_inquiry
 from tests.hostile import HOSTILE, HostilePolicy
 
 BOILED = Summary(summary="It boiled.", confidence=0.75)
@@ -42,11 +42,11 @@ class Batches:
 
 
 def advisor(policy: Policy, at_once: int | None = None) -> ModelAdvisor:
-    return ModelAdvisor(policy, at_once=at_once, load=load)
+    return ModelAdvisor(policy, at_once=at_once, load=load_prompt)
 
 
 def asked(policy: Policy, *stories: str) -> list[Answer[Summary]]:
-    return advisor(policy).ask([inquiry(story) for story in stories])
+    return advisor(policy).ask([make_inquiry(story) for story in stories])
 
 
 def test_a_batch_of_inquiries_is_a_batch_of_requests() -> None:
@@ -88,8 +88,11 @@ def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
         ]
     )
     counts: list[tuple[str, Usage]] = []
-    arguments = {"load": load, "count": lambda purpose, usage: counts.append((purpose, usage))}
-    questions = [inquiry(story) for story in ("steam", "fog", "hail", "rain")]
+    arguments = {
+        "load": load_prompt,
+        "count": lambda purpose, usage: counts.append((purpose, usage)),
+    }
+    questions = [make_inquiry(story) for story in ("steam", "fog", "hail", "rain")]
     answers = ModelAdvisor(policy, **arguments).ask(questions)  # type: ignore[arg-type]
     ends = [Usage(used=1), Usage(repaired=1), Usage(by_rule=1), Usage(by_rule=1)]
     assert counts == [("kettle/summary", end) for end in ends]
@@ -97,7 +100,7 @@ def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
         assert answer.usage.model_dump(include=set(ANSWERS)) == end.model_dump(include=set(ANSWERS))
     broke = Budgeted(policy, Meter(Caps(max_tokens_per_round=1)))
     counts.clear()
-    (unsent,) = ModelAdvisor(broke, **arguments).ask([inquiry("steam")])  # type: ignore[arg-type]
+    (unsent,) = ModelAdvisor(broke, **arguments).ask([make_inquiry("steam")])  # type: ignore[arg-type]
     assert (unsent.problem, counts) == ("budget", [("kettle/summary", NO_USAGE)])
 
 
@@ -127,7 +130,9 @@ def test_a_long_answer_that_cannot_be_used_is_quoted_in_part() -> None:
 def test_a_refused_prompt_is_not_an_endpoint_without_answers() -> None:
     refused = Completion("Blocked.", None, Finish.REFUSED, Usage(calls=1))
     policy = ScriptedPolicy([("ice", refused), ("steam", GOOD)])
-    *blocked, steam = advisor(policy, at_once=1).ask([inquiry(s) for s in ["ice"] * 4 + ["steam"]])
+    *blocked, steam = advisor(policy, at_once=1).ask(
+        [make_inquiry(s) for s in ["ice"] * 4 + ["steam"]]
+    )
     assert [answer.problem for answer in blocked] == ["refused: Blocked."] * 4
     assert steam.value == BOILED
 
@@ -144,10 +149,10 @@ def test_what_has_no_room_is_shortened_once() -> None:
     batches = Batches(policy)
     answers = advisor(batches).ask(
         [
-            inquiry("long", shorter="short"),
-            inquiry("long", shorter="as long"),
-            inquiry("long"),
-            inquiry("short"),
+            make_inquiry("long", shorter="short"),
+            make_inquiry("long", shorter="as long"),
+            make_inquiry("long"),
+            make_inquiry("short"),
         ]
     )
     assert [answer.problem for answer in answers] == ["", "overflow", "overflow", ""]
@@ -166,7 +171,9 @@ def test_a_shortened_answer_may_be_repaired_and_a_repair_without_room_is_the_sch
             ("", "Nothing."),
         ]
     )
-    shortened, full = advisor(policy).ask([inquiry("long", shorter="short"), inquiry("wide")])
+    shortened, full = advisor(policy).ask(
+        [make_inquiry("long", shorter="short"), make_inquiry("wide")]
+    )
     assert shortened.value == BOILED
     assert full.problem == "schema: there is no JSON object in it"
 
@@ -196,7 +203,7 @@ def test_after_three_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
     policy = ScriptedPolicy([("dead", LOST), ("", GOOD)])
     batches = Batches(policy)
     stories = ["dead", "dead", "steam", "dead", "dead", "dead", "steam", "steam"]
-    answers = advisor(batches, at_once=2).ask([inquiry(story) for story in stories])
+    answers = advisor(batches, at_once=2).ask([make_inquiry(story) for story in stories])
     assert batches.sizes == [2, 2, 2]
     assert [answer.value is not None for answer in answers] == [False] * 2 + [True] + [False] * 5
     assert answers[5].problem == "endpoint: The line is dead."
@@ -215,7 +222,7 @@ def test_a_spent_budget_is_an_answer_too() -> None:
 
 
 def test_a_prompt_that_wants_other_inputs_is_the_callers_fault() -> None:
-    wrong = inquiry()
+    wrong = make_inquiry()
     policy = ScriptedPolicy([("", GOOD)])
     with pytest.raises(ConfigError, match=r"declares the inputs story, but got plot\."):
         advisor(policy).ask([type(wrong)(wrong.prompt, wrong.schema, {"plot": 1})])
@@ -323,8 +330,8 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
     budget = Meter(Caps(max_calls_per_round=calls))
     policy = Budgeted(HostilePolicy(seed, decent, share=0.4), budget)
     with budget.scope("round-1") as spent:
-        inquiries = [inquiry(str(i), shorter="" if i % 2 else None) for i in range(n)]
-        asking = ModelAdvisor(policy, at_once=2, load=load, count=budget.count)
+        inquiries = [make_inquiry(str(i), shorter="" if i % 2 else None) for i in range(n)]
+        asking = ModelAdvisor(policy, at_once=2, load=load_prompt, count=budget.count)
         answers = asking.ask(inquiries)
         usage = spent().get("kettle/summary", NO_USAGE)
     assert len(answers) == n
@@ -341,7 +348,7 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
 
 @pytest.mark.slow
 def test_a_hostile_model_is_answered_for_two_thousand_times() -> None:
-    answers = advisor(HostilePolicy(2, ScriptedPolicy([("", GOOD)]))).ask([inquiry()] * 2000)
+    answers = advisor(HostilePolicy(2, ScriptedPolicy([("", GOOD)]))).ask([make_inquiry()] * 2000)
     kinds = {answer.problem.partition(":")[0] for answer in answers}
     assert kinds == {"", "overflow", "endpoint", "schema"}
 

@@ -24,7 +24,7 @@ from coevo_gym.core.seams import Finish, Message, Prompt
 from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices
 from coevo_gym.store.answers import AnswerFile, AnswerTable
 from tests import processes
-from tests.agents.advice.kettle import GOOD, inquiry, load
+from tests.agents.advice.kettle import GOOD, load_prompt, make_inquiry
 from tests.agents.fake_openai import Behaviour, Drop, FakeOpenAI, Hold, Messages, Refuse, Say
 
 KEY = "sk-secret-4711"
@@ -73,8 +73,8 @@ def endpoint(fake: FakeOpenAI, **settings: Any) -> OpenAIPolicy:
 
 
 def ask_all(policy: Budgeted, n: int) -> list[Any]:
-    asking = ModelAdvisor(policy, load=load, count=policy.meter.count)
-    return asking.ask([inquiry(f"story {i}") for i in range(n)])
+    asking = ModelAdvisor(policy, load=load_prompt, count=policy.meter.count)
+    return asking.ask([make_inquiry(f"story {i}") for i in range(n)])
 
 
 def prompts(*texts: str) -> list[Prompt]:

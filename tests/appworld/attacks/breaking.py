@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevo_gym.sandbox.attacks.payload import parse_payloads
-from tests.appworld.attacks.seen import broken, other_broken, secret
+from tests.appworld.attacks.seen import is_broken, is_other_broken, says_secret
 
 _WORLD = r"""
 ## bad-line: write invalid JSON to every socket
@@ -100,14 +100,14 @@ for number in range(3, 64):
 """
 
 PAYLOADS = (
-    *parse_payloads(_WORLD, broken),
+    *parse_payloads(_WORLD, is_broken),
     *parse_payloads(
         _PROCESSES,
-        other_broken,
+        is_other_broken,
         signs={
-            "engine-environment": secret("engine"),
-            "host-environment": secret("host"),
-            "engine-descriptors": secret("sockets"),
+            "engine-environment": says_secret("engine"),
+            "host-environment": says_secret("host"),
+            "engine-descriptors": says_secret("sockets"),
             "trace-engine": lambda seen: seen.traced,
         },
     ),

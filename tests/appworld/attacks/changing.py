@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevo_gym.sandbox.attacks.payload import parse_payloads
-from tests.appworld.attacks.seen import late, rich
+from tests.appworld.attacks.seen import has_late_note, is_rich
 
 _MONEY = """
 ## models-write: add money to one's own account with the engine's database models
@@ -81,6 +81,6 @@ api(title="a", content="b", access_token=log_in("simple_note", **then), **then)
 """
 
 PAYLOADS = (
-    *parse_payloads(_MONEY, rich, before="credit = dict(facts.card, amount=90000)\n"),
-    *parse_payloads(_CLOCK, late),
+    *parse_payloads(_MONEY, is_rich, before="credit = dict(facts.card, amount=90000)\n"),
+    *parse_payloads(_CLOCK, has_late_note),
 )

@@ -149,14 +149,14 @@ def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
         process.wait()
 
 
-def runs(host: Host) -> bool:
+def can_run_code(host: Host) -> bool:
     """Return True if the host can run code."""
     return host.run("print(6 * 7)").strip() == "42"
 
 
-def works(host: Host) -> bool:
+def still_works(host: Host) -> bool:
     """Return True if the host still responds and can run code."""
     try:
-        return runs(host)
+        return can_run_code(host)
     except LOST:
         return False

@@ -27,9 +27,9 @@ from tests.appworld.attacks.host import (
     Looked,
     Ours,
     Stock,
-    runs,
+    can_run_code,
+    still_works,
     stock_engine,
-    works,
 )
 from tests.appworld.attacks.seen import PRELUDE, VARIABLE, EngineObservations
 
@@ -62,20 +62,20 @@ class AttackSetup:
             True: partial(Ours, root, self._task_id, level),
         }
         self._others: dict[bool, Host] = {}
-        self._plant()
-        self._right, self._card = self._played()
+        self._plant_secret()
+        self._right, self._card = self._play_reference()
 
     def run(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
         """Run an attack payload; see :class:`coevo_gym.sandbox.attacks.Setup`."""
-        self._plant()
-        other = self._other(protected)
+        self._plant_secret()
+        other = self._other_world(protected)
         host = self._makers[protected]()
         try:
             facts = self._facts(host, other)
             ready = host.run(f"FACTS = {json.dumps(facts)!r}\nexec({PRELUDE!r}, globals())")
             if ready.strip() != "READY":
                 raise EnvBackendError(f"The attack {payload.name!r} did not run: {ready}")
-            seen = self._seen(host, other, payload.code)
+            seen = self._observe_attack(host, other, payload.code)
         finally:
             host.close()
         if not seen.other_works:
@@ -90,17 +90,19 @@ class AttackSetup:
         for host in self._others.values():
             host.close()
 
-    def _seen(self, host: Host, other: Host, code: str) -> EngineObservations:
+    def _observe_attack(self, host: Host, other: Host, code: str) -> EngineObservations:
         secrets = {
-            "engine": (_environment(host.engine),),
-            "host": (_environment(os.getpid()),),
-            "sockets": _sockets(host.engine),
+            "engine": (_environment_of(host.engine),),
+            "host": (_environment_of(os.getpid()),),
+            "sockets": _sockets_of(host.engine),
         }
         output, traced, looked = "", False, Looked(False, {}, ())
         try:
             output = host.run(f"exec({code!r}, globals())")
-            traced = _traced(host.engine)
-            going = runs(host) or runs(host)  # a lost process may be detected one step later
+            traced = _is_traced(host.engine)
+            going = can_run_code(host) or can_run_code(
+                host
+            )  # a lost process may be detected one step later
             looked = host.look()
         except LOST:
             going = False
@@ -109,7 +111,7 @@ class AttackSetup:
             token=self._token,
             **looked._asdict(),
             works=going,
-            other_works=works(other),
+            other_works=still_works(other),
             secrets=secrets,
             traced=traced,
         )
@@ -129,13 +131,13 @@ class AttackSetup:
             "right": self._right,
         }
 
-    def _other(self, protected: bool) -> Host:
+    def _other_world(self, protected: bool) -> Host:
         """Return a second world, in which no attack payload runs; start it on first use."""
         if protected not in self._others:
             self._others[protected] = self._makers[protected]()
         return self._others[protected]
 
-    def _plant(self) -> None:
+    def _plant_secret(self) -> None:
         """Recreate the task's folder, and plant a secret in its ground truth and databases."""
         shutil.rmtree(self._task, ignore_errors=True)
         shutil.copytree(self._source, self._task, ignore=shutil.ignore_patterns("__pycache__"))
@@ -148,7 +150,7 @@ class AttackSetup:
         with (self._task / "dbs" / "admin.jsonl").open("a") as file:
             file.write(json.dumps([_CARD, [self._token], False]) + "\n")
 
-    def _played(self) -> tuple[dict[str, str], dict[str, Any]]:
+    def _play_reference(self) -> tuple[dict[str, str], dict[str, Any]]:
         """Run the reference solution; return the files it saves and the user's payment card."""
         solution = (self._task / "ground_truth" / "solution.py").read_text()
         host = self._makers[False]()
@@ -188,19 +190,19 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
         yield setup
 
 
-def _environment(pid: int) -> str:
+def _environment_of(pid: int) -> str:
     """Return the environment variables that a process was started with, one per line."""
     whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     return whole.replace("\0", "\n").strip()
 
 
-def _sockets(pid: int) -> tuple[str, ...]:
+def _sockets_of(pid: int) -> tuple[str, ...]:
     """Return the kernel's names for the sockets that a process has open."""
     links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     return tuple(link for link in links if link.startswith("socket:"))
 
 
-def _traced(pid: int) -> bool:
+def _is_traced(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:

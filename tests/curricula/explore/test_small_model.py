@@ -11,7 +11,7 @@ import pytest
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spend import Caps
-from tests.tapes.make import weak
+from tests.tapes.make import failure_contexts
 from tests.tapes.pipeline import pipeline
 
 # The models lie in the user's own folder; tests see another one.
@@ -43,7 +43,7 @@ def test_a_small_model_explores_the_shop_within_its_budget(
         walks=1,
         max_steps=6,
     )
-    contexts = weak("webshop", 8, max_steps=6)
+    contexts = failure_contexts("webshop", 8, max_steps=6)
     result = evolver.run(Round(id="round-1", contexts=contexts, budget=32, seed=0))
     with capsys.disabled():
         print(

@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_name("toy_table.toml")
 Coevo = Callable[..., str]
 
 
-def recorded(arm: str, **measures: Any) -> CellRecord:
+def make_record(arm: str, **measures: Any) -> CellRecord:
     """The record of a cell with one arm that solves half of the tasks."""
     summary = {"table": [{"name": arm, "success": 0.5}], "arms": {arm: {}}, "final": {}}
     return CellRecord(f"{arm}-1", {"config": {}}, summary, {"seconds": {"round": 0.0}, **measures})

@@ -26,7 +26,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
-from tests.runs.experiments.conftest import recorded
+from tests.runs.experiments.conftest import make_record
 
 TABLE = Experiment.model_validate(
     {
@@ -151,7 +151,7 @@ def test_success_by_tag(tmp_path: Path) -> None:
     final = MEASURES["types"](ended(folder, "arm", "evaluation.final=test"))
     assert final == {"goal:look at": 0.0, "goal:pick": 0.5, "scene:1": 0.0}
     assert MEASURES["types"](ended(folder, "nobody")) == {}
-    numbers = numbers_of(recorded("arm", types=expected), "arm")
+    numbers = numbers_of(make_record("arm", types=expected), "arm")
     assert (numbers["success_goal_pick"], numbers["success_goal_look_at"]) == (0.5, 1.0)
     assert column("success_object_mug") == ("object mug", "{:.1%}")
 
@@ -183,7 +183,7 @@ def test_eight_samples(
     numbers = MEASURES["at_8"](ended(RunFolder(tmp_path), "arm", "evaluation.final=test"))
     assert (numbers["avg_at_8"], numbers["best_at_8"]) == (0.125, 0.5)
     assert jobs == [("arm", "test", 8, "test", ())]
-    assert numbers_of(recorded("arm", at_8=numbers), "arm")["avg_at_8"] == 0.125
+    assert numbers_of(make_record("arm", at_8=numbers), "arm")["avg_at_8"] == 0.125
 
 
 def test_trials_count_the_episode_that_a_task_ends_with(

@@ -13,7 +13,7 @@ from coevo_gym.runs.experiments.numbers import COLUMNS, numbers_of
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
-from tests.runs.experiments.conftest import recorded
+from tests.runs.experiments.conftest import make_record
 
 TASKS = {"a": "base", "b": "base", "c": "miss_func", "d": ""}
 
@@ -34,7 +34,7 @@ def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
 
 
 def test_it_is_printed_by_subset() -> None:
-    numbers = numbers_of(recorded("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
+    numbers = numbers_of(make_record("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
     assert (numbers["success_base"], numbers["success_miss_func"]) == (0.5, 1.0)
     table = load_experiment("seal_table3")
     assert len(table.rows) == 5
@@ -54,7 +54,7 @@ def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
             )
     one = _Ended(folder, load_config("quickstart", environ={}).config, "arm", {})
     assert MEASURES["types"](one) == {"goal:pick": 0.5, "goal:two": 1.0, "object:mug": 1.0}
-    of_types = numbers_of(recorded("arm", types={"goal:pick": 0.5}), "arm")
+    of_types = numbers_of(make_record("arm", types={"goal:pick": 0.5}), "arm")
     assert of_types["success_goal_pick"] == 0.5
 
 

@@ -17,7 +17,7 @@ from coevo_gym.runs.config import load_config
 from coevo_gym.runs.sinks import ArmSinks, check_sinks, find_sink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
-from coevo_gym.store.folder import RunFolder, in_use, read_json, read_lines
+from coevo_gym.store.folder import RunFolder, is_in_use, read_json, read_lines
 from coevo_gym.store.progress_file import WorkProgress, read_progress
 from tests.runs.conftest import TOY
 from tests.runs.sinks import fakes
@@ -191,7 +191,7 @@ class Watching(Silent):
 
     def update(self, done: int, **facts: str) -> None:
         self.seen.append(read_progress(self.folder.path))
-        assert in_use(self.folder.path)
+        assert is_in_use(self.folder.path)
 
 
 SMALL = ["arms=static", "warmup.n_tasks=8", "warmup.max_epochs=1", "loop.max_steps=3"]
