@@ -20,7 +20,7 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import StoredRound
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.export.curve import Line, Point, draw
+from coevo_gym.view.export.curve import Line, Point, draw_chart
 from coevo_gym.view.export.gathering import success_curve
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.runs import run_detail
@@ -107,7 +107,7 @@ def draw_new_task(run: Path) -> str:
         "tasks in the pool", [Point(stored.arm_env_steps, stored.pool_size) for stored in rounds]
     )
     x_label = "env steps, including exploration and gates"
-    growth = draw(
+    growth = draw_chart(
         [pool], "Tasks over env steps", x_label, "tasks", write=lambda n: f"{n:.0f}", size=CHART
     )
     collection = RunCollection(Library([folder]))
@@ -119,7 +119,7 @@ def draw_new_task(run: Path) -> str:
         f'<g transform="translate({x:g} {top:g})">{chart}</g>'
         for x, chart in ((left, growth), (right, success))
     ]
-    return in_svg([*cards, draw_arrow(0), draw_arrow(1), *charts], width, height)
+    return wrap_in_svg([*cards, draw_arrow(0), draw_arrow(1), *charts], width, height)
 
 
 def draw_ten_seeds(page: str) -> str:
@@ -149,10 +149,10 @@ def draw_ten_seeds(page: str) -> str:
             f'<text x="{x(highest) + 10:g}" y="{y + 4:g}" fill="var(--chart-ink)">'
             f"{mean:g} %</text>",
         ]
-    return in_svg(parts, width, height)
+    return wrap_in_svg(parts, width, height)
 
 
-def in_svg(parts: Sequence[str], width: float, height: float) -> str:
+def wrap_in_svg(parts: Sequence[str], width: float, height: float) -> str:
     """Return an SVG file in the charts' colours, for light and dark pages."""
     css = (STATIC / "charts.css").read_text(encoding="utf-8")
     colours = css[css.index(":root") : css.index("}") + 1]

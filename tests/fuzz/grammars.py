@@ -72,7 +72,9 @@ def bfcl(draw: st.DrawFn, view: View) -> str:
     """Calls of functions that there are, or nearly, in one of the notations."""
     tools = json.loads(view.info["bfcl.tools"])
     calls = [draw(_call(tool["function"])) for tool in draw(_some(tools))]
-    notation: Callable[[list[Call]], str] = draw(st.sampled_from((_hermes, _python, _spelt)))
+    notation: Callable[[list[Call]], str] = draw(
+        st.sampled_from((hermes, _format_python, _format_as_openai))
+    )
     return draw(mostly(st.just(notation(calls))))
 
 
@@ -109,15 +111,11 @@ def _some(items: list[Any]) -> SearchStrategy[list[Any]]:
     return st.lists(st.sampled_from(items), max_size=3) if items else st.just([])
 
 
-def _hermes(calls: list[Call]) -> str:
-    return write_hermes(calls)
-
-
-def _python(calls: list[Call]) -> str:
+def _format_python(calls: list[Call]) -> str:
     return f"[{', '.join(map(write_python, calls))}]"
 
 
-def _spelt(calls: list[Call]) -> str:
+def _format_as_openai(calls: list[Call]) -> str:
     """As OpenAI's API has them: arguments are JSON in a string."""
     blocks = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in calls]
     return "".join(f"<tool_call>{json.dumps(block)}</tool_call>" for block in blocks)
