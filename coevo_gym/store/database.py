@@ -369,9 +369,9 @@ class RunStore(RunReader):
         marks = ", ".join("?" * len(values))
         cursor = self._db.execute(f"{verb} INTO {table} VALUES ({marks}, NULL)", values)
         if cursor.rowcount:
+            checksum = self._checksum_expression(table)
             self._db.execute(
-                f"UPDATE {table} SET checksum = {self._checksum_expression(table)} "  # noqa: S608 (constants)
-                "WHERE rowid = ?",
+                f"UPDATE {table} SET checksum = {checksum} WHERE rowid = ?",  # noqa: S608 (constants)
                 (cursor.lastrowid,),
             )
 
