@@ -370,10 +370,8 @@ class RunStore(RunReader):
         cursor = self._db.execute(f"{verb} INTO {table} VALUES ({marks}, NULL)", values)
         if cursor.rowcount:
             checksum = self._checksum_expression(table)
-            self._db.execute(
-                f"UPDATE {table} SET checksum = {checksum} WHERE rowid = ?",  # noqa: S608 (constants)
-                (cursor.lastrowid,),
-            )
+            query = f"UPDATE {table} SET checksum = {checksum} WHERE rowid = ?"  # noqa: S608
+            self._db.execute(query, (cursor.lastrowid,))
 
     def _add_tasks(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
