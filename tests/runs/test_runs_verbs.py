@@ -188,7 +188,7 @@ def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> 
     checkpoints = Checkpoints(RUN / "checkpoints" / "static")
     latest, before = (path for _, path in checkpoints._find_files())
     latest.write_bytes(b"damaged")
-    assert checkpoints.older() == []
+    assert checkpoints.older_files() == []
     coevo("runs", "gc", "--yes")
     assert before.is_file()
 
