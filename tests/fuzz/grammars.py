@@ -73,7 +73,7 @@ def bfcl(draw: st.DrawFn, view: View) -> str:
     tools = json.loads(view.info["bfcl.tools"])
     calls = [draw(_call(tool["function"])) for tool in draw(_some(tools))]
     notation: Callable[[list[Call]], str] = draw(
-        st.sampled_from((hermes, _format_python, _format_as_openai))
+        st.sampled_from((write_hermes, _format_python, _format_as_openai))
     )
     return draw(mostly(st.just(notation(calls))))
 
