@@ -44,7 +44,7 @@ def order_members(members: Mapping[str, griffe.Object | griffe.Alias]) -> list[s
         ...     "reset": griffe.Function("reset"),
         ... }
         >>> members["info"].labels.add("property")
-        >>> in_order(members)
+        >>> order_members(members)
         ['reset', 'step', 'info', 'cut', 'hook']
     """
 

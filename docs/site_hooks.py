@@ -80,7 +80,7 @@ def adapt_links(text: str) -> str:
     """Adapt the links of a text from the root of the repository to a page of docs/.
 
     Example:
-        >>> from_the_root("[words](docs/concepts.md#words), [how](CONTRIBUTING.md)")
+        >>> adapt_links("[words](docs/concepts.md#words), [how](CONTRIBUTING.md)")
         '[words](concepts.md#words), [how](contributing.md)'
     """
 

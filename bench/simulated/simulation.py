@@ -67,7 +67,7 @@ def simulate(
 
     Example:
         >>> world = WorldConfig(env_steps=2_000)
-        >>> settings = CurriculumConfig(**{**world_settings(world), "growth": {"kind": "none"}})
+        >>> settings = CurriculumConfig(**{**curriculum_settings(world), "growth": {"kind": "none"}})
         >>> ended = simulate(world, settings, seed=0)
         >>> ended["pool_size"], ended["env_steps"] >= 2_000
         (40.0, True)

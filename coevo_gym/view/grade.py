@@ -167,8 +167,8 @@ def _to_words(name: str) -> str:
     """Convert an identifier to words, leaving other text unchanged.
 
     Example:
-        >>> _spaced("webshop.r_type"), _spaced("instance_state_mismatch"), _spaced("GorillaFS.root")
-        ('kind of product', 'instance state mismatch', 'GorillaFS.root')
+        >>> _to_words("webshop.r_type"), _to_words("instance_state_mismatch")
+        ('kind of product', 'instance state mismatch')
     """
     known = _WORDS.get(name)
     if known is not None:

@@ -91,7 +91,7 @@ def parse_shop_page(
         >>> from coevo_gym.testing import make_env
         >>> env = make_env("webshop")
         >>> _ = env.step("search[dress]")
-        >>> page = read_page(env.view.observation, env.view.info)
+        >>> page = parse_shop_page(env.view.observation, env.view.info)
         >>> page.page, len(page.products), page.buttons[0]
         ('results', 10, 'Back to Search')
     """

@@ -284,7 +284,7 @@ from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.store.answers import AnswerFile, AnswerTable
 from tests import processes
-from tests.agents.advice.kettle import inquiry, load
+from tests.agents.advice.kettle import load_prompt, make_inquiry
 
 url, store, kill = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 budget = Meter(Caps(max_calls_per_round=100))
@@ -319,8 +319,8 @@ class Killed(Budgeted):
 with OpenAIPolicy(config) as policy:
     tape = Tape(policy, KilledAtTheThird(), "fill", model="fake", scopes=budget.scopes)
     with budget.scope("round-1") as spent:
-        answers = ModelAdvisor(Killed(tape, budget), at_once=None, load=load).ask(
-            [inquiry(f"story {i % 6}") for i in range(12)]
+        answers = ModelAdvisor(Killed(tape, budget), at_once=None, load=load_prompt).ask(
+            [make_inquiry(f"story {i % 6}") for i in range(12)]
         )
         print([answer.value.summary for answer in answers], spent()["kettle/summary"].tokens)
 """
