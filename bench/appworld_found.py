@@ -24,7 +24,7 @@ from statistics import mean
 
 from rich.console import Console
 
-from coevo_gym.core.stats import paired, sign_flip_test
+from coevo_gym.core.stats import paired_difference, sign_flip_test
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.envs.held_out import benchmark_of
@@ -153,7 +153,7 @@ def _format_difference(ours: Rates, others: Rates) -> str:
     ours_found, others_found = [rate for rate, _ in ours], [rate for rate, _ in others]
     if len(ours) < 2:
         return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, one seed"
-    difference = paired(ours_found, others_found)
+    difference = paired_difference(ours_found, others_found)
     p = sign_flip_test([one - other for one, other in zip(ours_found, others_found, strict=True)])
     low, high = 100 * difference.low, 100 * difference.high
     return (

@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import Any
 
 import coevo_gym
-from coevo_gym.core.stats import paired
+from coevo_gym.core.stats import paired_difference
 from coevo_gym.store.folder import read_lines
 
 ARM = "agentevolver"
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         both = f"{free[-1]:.1%} | {every[-1]:.1%} | {free[-1] - every[-1]:+.1%}"
         both += f" | {sum(FREE in step for step in on)} of {len(on)}"
         print(f"| {seed} | {both} | {time.process_time() - started:.0f} |", flush=True)
-    gap = paired(free, every)
+    gap = paired_difference(free, every)
     print(f"difference {gap.mean:+.1%}, 95 % interval {gap.low:+.1%} to {gap.high:+.1%}")
 
 

@@ -22,7 +22,7 @@ from simulated.simulation import curriculum_settings, simulate
 from simulated.worlds import CONTROLS, NULL, WORLDS, WorldConfig, find_world
 
 from coevo_gym.core.setting_sections import flatten
-from coevo_gym.core.stats import Paired, paired
+from coevo_gym.core.stats import Paired, paired_difference
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.runs.config import arm_configs, load_config
 
@@ -108,7 +108,7 @@ def lines_of(results: Mapping[str, Sequence[float]]) -> Iterator[Line]:
     """Yield the lines of one world. ``results`` maps each row to its success, seed by seed."""
     for name, successes in results.items():
         there = [baseline for baseline in ROWS[name].baselines if baseline in results]
-        yield Line(name, successes, {b: paired(successes, results[b]) for b in there})
+        yield Line(name, successes, {b: paired_difference(successes, results[b]) for b in there})
 
 
 def summary(lines: Mapping[str, Sequence[Line]]) -> Iterator[str]:

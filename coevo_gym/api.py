@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from coevo_gym.core.arithmetic import use_arithmetic
+from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import Resolved, RunConfig, Sets, approve_settings, load_config
 from coevo_gym.runs.display import RunProgress, SafeConsole, send_logs_to
@@ -73,7 +73,7 @@ def train(
         resolved = resolved.rename(name)
     if yes:
         approve_settings(resolved.config)
-    use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
+    request_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     from coevo_gym.runs.planning.memory import require_memory
     from coevo_gym.runs.train import train as train_run
 
@@ -146,7 +146,7 @@ def resume(
     config = read_manifest(folder)[1]
     if yes:
         approve_settings(config)
-    use_arithmetic(config.arithmetic)  # before PyTorch is imported
+    request_arithmetic(config.arithmetic)  # before PyTorch is imported
     from coevo_gym.runs.planning.memory import require_memory
     from coevo_gym.runs.train import RunSummary
     from coevo_gym.runs.train import resume as resume_run

@@ -225,7 +225,7 @@ class PoolCurriculum:
             self._initial_ids = {task.id for task in added}
         else:
             self._counts["contexts"] += len(contexts)
-            self._counts["candidates"] += len(result.judged)
+            self._counts["candidates"] += len(result.draft_verdicts)
             self._counts["accepted"] += len(result.accepted)
         self._counts["rounds"] += 1
         self._counts["explore_steps"] += result.env_steps - result.gate_steps

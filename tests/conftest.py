@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import coevo_gym.curricula.signals  # noqa: F401 (registered before a test takes a copy)
-from coevo_gym.core.arithmetic import use_arithmetic
+from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.benchmark import _SPECS
 from coevo_gym.core.kinds import kinds
 from coevo_gym.envs.appworld.builtin import ensure_builtin_root
@@ -84,7 +84,7 @@ NATIVE = os.environ.get("COEVO_TEST_ARITHMETIC") == "native"
 if NATIVE:
     os.environ["COEVO_CFG__ARITHMETIC"] = "native"
 else:
-    use_arithmetic("portable")
+    request_arithmetic("portable")
 
 
 def official_webshop() -> Path | None:

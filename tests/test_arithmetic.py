@@ -15,9 +15,9 @@ from coevo_gym.core.arithmetic import (
     PORTABLE,
     Arithmetic,
     arithmetic_environment,
-    current_arithmetic,
+    freeze_arithmetic,
     processor,
-    use_arithmetic,
+    request_arithmetic,
     warn_if_other,
 )
 from coevo_gym.core.errors import ConfigError, StoreError
@@ -88,7 +88,7 @@ def test_on_another_architecture_it_is_not_promised(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    here = current_arithmetic()
+    here = freeze_arithmetic()
     assert here.kind == "native"
     warn_if_other("portable", here)
     (sentence,) = caplog.messages
@@ -97,7 +97,7 @@ def test_on_another_architecture_it_is_not_promised(
 
 
 def test_a_gpu_is_native_and_named() -> None:
-    assert current_arithmetic("NVIDIA H200")[:2] == ("native", "NVIDIA H200")
+    assert freeze_arithmetic("NVIDIA H200")[:2] == ("native", "NVIDIA H200")
 
 
 def test_native_arithmetic_leaves_the_environment_as_it_is(
@@ -105,7 +105,7 @@ def test_native_arithmetic_leaves_the_environment_as_it_is(
 ) -> None:
     for name, value in PORTABLE.items():
         monkeypatch.setenv(name, value)
-    use_arithmetic("native")
+    request_arithmetic("native")
     assert PORTABLE.items() <= os.environ.items()
     assert arithmetic_environment() == PORTABLE
     warn_if_other("native", Arithmetic("portable", "any", "DEFAULT"))
@@ -116,12 +116,12 @@ def test_native_arithmetic_leaves_the_environment_as_it_is(
 
 def test_only_portable_bits_are_equal_on_two_processors() -> None:
     one, other = (Arithmetic("portable", name, "DEFAULT") for name in ("one", "other"))
-    assert one.same_bits_as(other)
+    assert one.computes_same_bits_as(other)
     native = OLD_PROCESSOR
-    assert native.same_bits_as(Arithmetic(*native))
-    assert not native.same_bits_as(native._replace(processor="New CPU"))
-    assert not native.same_bits_as(native._replace(kernels="AVX512"))
-    assert not native.same_bits_as(one)
+    assert native.computes_same_bits_as(Arithmetic(*native))
+    assert not native.computes_same_bits_as(native._replace(processor="New CPU"))
+    assert not native.computes_same_bits_as(native._replace(kernels="AVX512"))
+    assert not native.computes_same_bits_as(one)
 
 
 def test_the_processor_is_named_with_its_model() -> None:

@@ -18,7 +18,7 @@ from coevo_gym.core.stats import (
     efficiency,
     holm,
     mean_and_sd,
-    paired,
+    paired_difference,
     paired_shares_interval,
     point_biserial,
     sign_flip_test,
@@ -113,7 +113,7 @@ def test_holm_never_lowers_a_p_value_and_keeps_their_order(ps: list[float]) -> N
 
 
 def test_one_pair_has_no_interval() -> None:
-    summary = paired([0.5], [0.25])
+    summary = paired_difference([0.5], [0.25])
     assert (summary.n, summary.mean, summary.wins) == (1, 0.25, 1)
     assert math.isnan(summary.sd)
     assert math.isnan(summary.low)
@@ -124,7 +124,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
     rng = np.random.default_rng(7)
     count = 0
     for _ in range(2000):
-        summary = paired(rng.normal(0.3, 1.0, 4).tolist(), [0.0] * 4)
+        summary = paired_difference(rng.normal(0.3, 1.0, 4).tolist(), [0.0] * 4)
         count += summary.low <= 0.3 <= summary.high
     assert 0.935 < count / 2000 < 0.965
 
@@ -164,14 +164,14 @@ def test_p_values_are_probabilities_and_know_no_side(differences: list[float]) -
 
 @given(numbers)
 def test_what_is_compared_with_itself_differs_by_nothing(values: list[float]) -> None:
-    summary = paired(values, values)
+    summary = paired_difference(values, values)
     assert (summary.mean, summary.wins, summary.ties) == (0.0, 0, len(values))
 
 
 @given(numbers, st.floats(-1, 1))
 def test_intervals_lie_around_the_mean_and_move_with_it(values: list[float], by: float) -> None:
     mean, _ = mean_and_sd(values)
-    summary = paired([value + by for value in values], [by] * len(values))
+    summary = paired_difference([value + by for value in values], [by] * len(values))
     if len(values) > 1:
         assert summary.low <= mean + 1e-9
         assert summary.high >= mean - 1e-9
@@ -211,9 +211,9 @@ def test_kappa_of_a_single_label_is_not_defined() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: paired([1.0], [1.0, 2.0]), "series of equal length, got 1 and 2"),
-        (lambda: paired([], []), "at least one value"),
-        (lambda: paired([math.nan], [0.0]), "finite values, got nan"),
+        (lambda: paired_difference([1.0], [1.0, 2.0]), "series of equal length, got 1 and 2"),
+        (lambda: paired_difference([], []), "at least one value"),
+        (lambda: paired_difference([math.nan], [0.0]), "finite values, got nan"),
         (lambda: sign_test([math.inf]), "finite values, got inf"),
         (lambda: sign_flip_test([]), "sign_flip_test needs at least one value"),
         (lambda: at_k([[1, 0]], 3), "at least k tries per task, got k=3"),

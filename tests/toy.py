@@ -19,7 +19,7 @@ from coevo_gym.core.benchmark import (
     Evidence,
     Replay,
     register_benchmark,
-    side_by_id,
+    side_by_scenario_and_id,
 )
 from coevo_gym.core.errors import BuildError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, digest
@@ -136,7 +136,7 @@ class ToyBenchmark:
         return (Split.TRAIN, Split.TRAIN, Split.VAL, Split.TEST)[int(digest(scenario), 16) % 4]
 
     def side_of(self, task: Task) -> Split:
-        return side_by_id(self, task)
+        return side_by_scenario_and_id(self, task)
 
     def scenarios_of(self, task: Task) -> tuple[str, ...]:
         verifier = task.verifier

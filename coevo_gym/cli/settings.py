@@ -20,7 +20,7 @@ from coevo_gym.cli.output import (
     say_wrapped,
 )
 from coevo_gym.cli.sources import card_names, make_completer, preset_names
-from coevo_gym.core.arithmetic import use_arithmetic
+from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.waiting import forbid_setup
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def prepare_run(config: RunConfig, *, yes: bool, ignore_memory: bool) -> None:
     from coevo_gym.runs.planning.memory import require_memory
 
     approve_settings(config, None if yes else ask_to_permit)
-    use_arithmetic(config.arithmetic)  # before PyTorch is imported
+    request_arithmetic(config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
         require_memory(config)
 

@@ -43,7 +43,7 @@ class Arithmetic(NamedTuple):
     processor: str
     kernels: str
 
-    def same_bits_as(self, other: Arithmetic) -> bool:
+    def computes_same_bits_as(self, other: Arithmetic) -> bool:
         """Return True if both compute the same bits: both are portable, or both are equal."""
         return self == other or self.kind == other.kind == "portable"
 
@@ -52,7 +52,7 @@ class Arithmetic(NamedTuple):
         return f"{self.kind} arithmetic ({self.processor}{kernels})"
 
 
-def use_arithmetic(kind: Kind) -> None:
+def request_arithmetic(kind: Kind) -> None:
     """Choose the arithmetic of this process and of the processes that it starts.
 
     Call this function before PyTorch computes anything. Otherwise, and for native arithmetic, it
@@ -68,7 +68,7 @@ def use_arithmetic(kind: Kind) -> None:
         os.environ.update(before)
 
 
-def current_arithmetic(gpu: str = "") -> Arithmetic:
+def freeze_arithmetic(gpu: str = "") -> Arithmetic:
     """Return the arithmetic that this process computes with, and fix it for good.
 
     ``gpu`` is the name of the GPU that computes, or "" if the CPU does.

@@ -31,7 +31,7 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
 from coevo_gym.core.registry import BrokenPlugin, Plugins, did_you_mean, load_object
-from coevo_gym.core.task import Split, Task, register_model_finder, register_models, strictest
+from coevo_gym.core.task import Split, Task, register_model_finder, register_models, first_held_out_or_train
 from coevo_gym.core.trajectory import Step, Trajectory, View
 
 
@@ -348,7 +348,7 @@ def find_spec(name: str) -> BenchmarkSpec | None:
     return _SPECS.get(name)
 
 
-def find_by_name(name: str) -> BenchmarkSpec | None:
+def find_by_name_or_env_id(name: str) -> BenchmarkSpec | None:
     """Return the benchmark with this name or env id, ignoring case, or None."""
     for spec in benchmark_specs():
         if name.lower() in (spec.name.lower(), spec.env_id.lower()):
@@ -356,13 +356,13 @@ def find_by_name(name: str) -> BenchmarkSpec | None:
     return None
 
 
-def find_benchmark(name: str) -> BenchmarkSpec:
+def get_by_name_or_env_id(name: str) -> BenchmarkSpec:
     """Return the benchmark with this name or env id, ignoring case.
 
     Raises:
         TaskError: if the benchmark does not exist.
     """
-    spec = find_by_name(name)
+    spec = find_by_name_or_env_id(name)
     if spec is None:
         names = [spec.name for spec in benchmark_specs()]
         raise TaskError(
@@ -476,11 +476,11 @@ def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> 
     return rules
 
 
-def side_by_id(benchmark: Benchmark, task: Task) -> Split:
+def side_by_scenario_and_id(benchmark: Benchmark, task: Task) -> Split:
     """Determine a task's split from its scenarios and id; see also :meth:`Benchmark.side_of`."""
     held_out = _held_out_splits(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     sides = map(benchmark.split_of, scenarios_of(benchmark, task))
-    return strictest(*sides, held_out.get(task.id, Split.TRAIN))
+    return first_held_out_or_train(*sides, held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)

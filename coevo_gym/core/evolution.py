@@ -22,7 +22,7 @@ from coevo_gym.core.task import (
     Text,
     World,
     canonical_json,
-    resolve_models,
+    parse_models,
 )
 
 
@@ -223,7 +223,7 @@ class Draft(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _parse_models(cls, data: Any) -> Any:
-        return resolve_models(data, "world")
+        return parse_models(data, "world")
 
     @property
     def id(self) -> str:
@@ -357,6 +357,6 @@ class RoundResult(FrozenModel):
     seconds: float = Field(default=0.0, ge=0)
 
     @property
-    def judged(self) -> tuple[Verdict, ...]:
+    def draft_verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts on drafts. Verdicts on skipped contexts are not included."""
         return tuple(verdict for verdict in self.verdicts if verdict.draft_id)

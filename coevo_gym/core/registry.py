@@ -156,7 +156,7 @@ class Plugins:
     def load(self, name: str) -> None:
         """Load all entry points with this name that are not loaded yet."""
         with self._lock:
-            for entry in [entry for entry in self._find_entry_points() if entry.name == name]:
+            for entry in [entry for entry in self._pending_entry_points() if entry.name == name]:
                 self._load(entry)
 
     def load_all(self) -> tuple[BrokenPlugin, ...]:
@@ -166,7 +166,7 @@ class Plugins:
             All broken entry points found so far.
         """
         with self._lock:
-            for entry in list(self._find_entry_points()):
+            for entry in list(self._pending_entry_points()):
                 self._load(entry)
             return tuple(self._broken)
 
@@ -174,16 +174,16 @@ class Plugins:
         """Return the broken plug-in with this name, or None."""
         return next((plugin for plugin in self._broken if plugin.name == name), None)
 
-    def _find_entry_points(self) -> list[EntryPoint]:
+    def _pending_entry_points(self) -> list[EntryPoint]:
         """Return the entry points that are not loaded yet."""
         if self._waiting is None:
             self._waiting = list(entry_points(group=self.group))
         return self._waiting
 
     def _load(self, entry: EntryPoint) -> None:
-        if entry not in self._find_entry_points():
+        if entry not in self._pending_entry_points():
             return  # another plug-in has just loaded it
-        self._find_entry_points().remove(entry)
+        self._pending_entry_points().remove(entry)
         try:
             self._take(entry.name, entry.load())
         except (Exception, SystemExit) as error:  # another package's code may raise anything

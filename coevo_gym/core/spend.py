@@ -269,7 +269,7 @@ class Meter:
         self._waiting: list[Future[None]] = []
         self._waited: dict[str, float] = {}  # seconds, by round
         self.save: Callable[[], None] = lambda: None
-        self.scopes.on_begin(self._begin_scope)
+        self.scopes.on_begin(self._reset_scope)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
@@ -456,7 +456,7 @@ class Meter:
             cost = cost.subtract(before)
         self._total += cost
 
-    def _begin_scope(self, path: str) -> None:
+    def _reset_scope(self, path: str) -> None:
         with self._lock:
             round = _round_of(path)
             self._open.add(round)

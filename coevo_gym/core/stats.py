@@ -128,7 +128,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
+def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
     """Compare two series of paired values, such as results of runs with the same seeds.
 
     With few pairs, the interval is wide: 12.7 standard errors on each side for two pairs.

@@ -53,7 +53,7 @@ NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 """The splits of a benchmark's native tasks."""
 
 
-def strictest(*sides: Split) -> Split:
+def first_held_out_or_train(*sides: Split) -> Split:
     """Return the first split that is not ``train``, or ``train`` if there is none.
 
     Example:
@@ -206,7 +206,7 @@ def _models_of(benchmark: str) -> tuple[str, str] | tuple[None, None]:
     return _MODELS.get(benchmark, (None, None))
 
 
-def resolve_models(data: Any, *fields: str) -> Any:
+def parse_models(data: Any, *fields: str) -> Any:
     """Parse raw ``world`` and ``verifier`` fields with the benchmark's own models."""
     if not isinstance(data, Mapping):
         return data
@@ -299,7 +299,7 @@ class Task(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _parse_models(cls, data: Any) -> Any:
-        return resolve_models(data, "world", "verifier")
+        return parse_models(data, "world", "verifier")
 
     @model_validator(mode="after")
     def _check_origin_and_set_name(self) -> Task:

@@ -57,7 +57,7 @@ class Malformed(NamedTuple):
     reason: str
 
     @property
-    def spoils(self) -> bool:
+    def spoils_message(self) -> bool:
         """True if BFCL's official decoder rejects the whole message, not only a block of it."""
         return self.kind != "block"
 

@@ -149,7 +149,7 @@ class Pace:
         return (now - before) / (last - first) if last > first and now > before else None
 
     @property
-    def whole_s(self) -> float | None:
+    def estimated_total_s(self) -> float | None:
         """Estimated total time in seconds, or None before any progress."""
         return None if self.rate is None else self.total / self.rate
 

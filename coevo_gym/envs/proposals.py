@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, Verifier, World, strictest
+from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, Verifier, World, first_held_out_or_train
 from coevo_gym.envs.base import ACTION_CAP
 
 MAX_ACTIONS = 100
@@ -36,7 +36,7 @@ def make_open_task(
         return task
     changes = {
         "name": "",
-        "split": strictest(task.split, side),
+        "split": first_held_out_or_train(task.split, side),
         "instruction": instruction,
         "world": task.world if world is None else world,
         "verifier": NothingAsked(),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coevo_gym.agents.scripted import RandomAgent
-from coevo_gym.core.arithmetic import use_arithmetic
+from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.benchmark import Benchmark, grows, require_proposable, starts_with_native_tasks
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
@@ -414,7 +414,7 @@ def configure_torch(config: RunConfig) -> Iterator[None]:
     if config.policy.kind == "openai":
         yield
         return
-    use_arithmetic(config.arithmetic)
+    request_arithmetic(config.arithmetic)
     import torch
 
     before = torch.get_num_threads()

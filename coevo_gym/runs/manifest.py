@@ -13,7 +13,7 @@ from typing import Any
 
 from coevo_gym import __version__
 from coevo_gym.agents.chat.history import MEMORY_PROMPTS
-from coevo_gym.core.arithmetic import Arithmetic, current_arithmetic
+from coevo_gym.core.arithmetic import Arithmetic, freeze_arithmetic
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
@@ -129,7 +129,7 @@ def arithmetic_for(config: RunConfig) -> Arithmetic:
     Imports PyTorch, and fixes its choice of kernels.
     """
     device = device_here(config.policy) if config.policy.kind in LANGUAGE_MODELS else None
-    return current_arithmetic(gpu=device.name if device is not None and device.is_gpu else "")
+    return freeze_arithmetic(gpu=device.name if device is not None and device.is_gpu else "")
 
 
 def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
@@ -158,7 +158,7 @@ def record_arithmetic(
     before = arithmetic_in(manifest)
     if before == here:
         return
-    if not here.same_bits_as(before):
+    if not here.computes_same_bits_as(before):
         meaning = (
             f"{folder.path.name} was computed with {before}, but this process has {here}. They "
             "round differently, so the rest of the run would differ from that of an uninterrupted "

@@ -281,7 +281,7 @@ class ProgressFile:
         left = None if pace is None or not pace.total else pace.left_s()
         everything = None
         if pace is not None and left is not None and self._later_s is not None:
-            whole = pace.whole_s if self._similar else 0.0
+            whole = pace.estimated_total_s if self._similar else 0.0
             everything = None if whole is None else left + self._similar * whole + self._later_s
         self._update_report(left_s=left, all_left_s=everything)
 

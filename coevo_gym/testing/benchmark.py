@@ -13,7 +13,7 @@ from functools import partial
 from coevo_gym.core.benchmark import (
     Benchmark,
     Proposable,
-    find_benchmark,
+    get_by_name_or_env_id,
     find_task,
     get_benchmark,
     require_proposable,
@@ -223,7 +223,7 @@ def check_prompt(name: str) -> None:
     The prompt has the name of the benchmark, or of the package that contains it.
     """
     env, prompt = make_env(name), load_prompt(name)
-    package = find_benchmark(name).prompt.partition(":")[0]
+    package = get_by_name_or_env_id(name).prompt.partition(":")[0]
     assert prompt.header.name in (name, package.rpartition(".")[2])
     assert isinstance(prompt.tasks, str)
     for thinking in (False, True):

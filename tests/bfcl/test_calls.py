@@ -172,14 +172,14 @@ def test_what_cannot_be_read_says_why(message: str, reason: str, spoils: bool) -
     (item,) = parse_message(message)
     assert isinstance(item, Malformed)
     assert reason in item.reason
-    assert item.spoils is spoils
+    assert item.spoils_message is spoils
     assert len(item.reason) < 400
 
 
 def test_a_bad_block_leaves_the_others_readable() -> None:
     items = parse_message(f"{CD_BLOCK}{block('{')}{LS_BLOCK}{block([])}<tool_call>")
     assert [item for item in items if isinstance(item, Call)] == [CD, LS]
-    assert [item.spoils for item in items if isinstance(item, Malformed)] == [False, True, False]
+    assert [item.spoils_message for item in items if isinstance(item, Malformed)] == [False, True, False]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -407,7 +407,7 @@ def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
 def test_history_that_were_left_out_are_no_candidates() -> None:
     draft, left_out = (Verdict(draft_id=id, accepted=False, gate="build") for id in ("d", ""))
     result = RoundResult(round_id="round-1", verdicts=(draft, left_out, draft))
-    assert result.judged == (draft, draft)
+    assert result.draft_verdicts == (draft, draft)
     curriculum = CurriculumConfig(initial_size=2).make(TRAIN[:2])
     outcome = RoundResult(round_id="round-1", accepted=(TRAIN[3],), verdicts=(draft, left_out))
     curriculum.apply(outcome)

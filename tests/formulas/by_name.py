@@ -32,7 +32,7 @@ import numpy as np
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.reading import read_file
 from coevo_gym.core.spend import Prices, count_allowed
-from coevo_gym.core.stats import at_k, efficiency, paired, point_biserial, sign_test
+from coevo_gym.core.stats import at_k, efficiency, paired_difference, point_biserial, sign_test
 from coevo_gym.curricula.gates.similarity import similarity_bins
 from coevo_gym.curricula.gates.solve import is_in_solve_band
 from coevo_gym.curricula.growth.choice import farthest_first, quota
@@ -259,7 +259,7 @@ LEARNING: Mapping[str, Formula] = {
 
 
 def _paired(v: Inputs) -> Any:
-    statistics = paired(v["ours"], v["baseline"])._asdict()
+    statistics = paired_difference(v["ours"], v["baseline"])._asdict()
     return {name: statistics[name] for name in ("mean", "sd", "wins", "ties")}
 
 

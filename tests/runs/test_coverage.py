@@ -76,7 +76,7 @@ def test_a_run_looks_for_targets(tmp_path: Path) -> None:
     for applied in later:
         assert all(context.kind == "target" for context in applied.round.contexts)
         assert len(applied.round.contexts) == applied.round.budget
-        assert len(applied.result.judged) <= len(applied.round.contexts)
+        assert len(applied.result.draft_verdicts) <= len(applied.round.contexts)
     lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     covered = [
         (line["arm"], line["curriculum.tags_covered"])

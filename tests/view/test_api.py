@@ -65,7 +65,7 @@ def test_a_run_has_its_arms_side_by_side(collection: RunCollection, reader: RunR
         assert arms[arm]["groups"] == 30
         assert arms[arm]["trajectories"] == len(reader.trajectories(arm)) == 120
         assert sum(arms[arm]["signals"].values()) == len(reader.signals(arm))
-        judged = [one for r in reader.rounds(arm) for one in r.result.judged]
+        judged = [one for r in reader.rounds(arm) for one in r.result.draft_verdicts]
         assert arms[arm]["drafts"] == len(judged)
         assert arms[arm]["accepted"] == sum(one.accepted for one in judged)
     assert run["record"] == "all"
@@ -172,7 +172,7 @@ def test_a_task_leads_back_to_where_it_began(collection: RunCollection, reader: 
 def test_drafts_are_counted_by_gate(collection: RunCollection, reader: RunReader) -> None:
     page = ask(collection, f"runs/{RUN}/drafts", "per_page=500")
     first, *later = reader.rounds("coevolve")
-    judged = [one for r in (first, *later) for one in r.result.judged]
+    judged = [one for r in (first, *later) for one in r.result.draft_verdicts]
     rejected = [one.gate for one in judged if not one.accepted]
     assert page["total"] == len(judged)  # the first round is shared, and counted once
     assert page["gates"] == {gate: rejected.count(gate) for gate in page["gates"]}
@@ -184,10 +184,10 @@ def test_drafts_are_counted_by_gate(collection: RunCollection, reader: RunReader
         "passed": False,
         "said": draft["reason"],
     }
-    assert ask(collection, f"runs/{RUN}/drafts", "arm=static")["total"] == len(first.result.judged)
+    assert ask(collection, f"runs/{RUN}/drafts", "arm=static")["total"] == len(first.result.draft_verdicts)
     for arm, applied in (("static", first), ("coevolve", later[0])):
         detail = ask(collection, f"runs/{RUN}/arms/{arm}/rounds/{applied.round.id}")
-        assert len(detail["drafts"]) == len(applied.result.judged)
+        assert len(detail["drafts"]) == len(applied.result.draft_verdicts)
 
 
 def test_evaluations_are_told_task_by_task(collection: RunCollection) -> None:

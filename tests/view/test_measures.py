@@ -55,7 +55,7 @@ def test_measures_are_those_that_the_run_stored(beside: Path) -> None:
     assert 0 < evolved["round_time"] < 1
     numbers = evolved["numbers"]
     assert numbers["accepted"] == sum(len(one.result.accepted) for one in rounds)
-    assert numbers["candidates"] == sum(len(one.result.judged) for one in rounds)
+    assert numbers["candidates"] == sum(len(one.result.draft_verdicts) for one in rounds)
     assert numbers["pass_rate"] == pytest.approx(numbers["accepted"] / numbers["candidates"])
     warmup = next(x for x in read_lines(Path(AT) / "metrics.jsonl") if x["event"] == "warm-up")
     assert measures["warmup_loss"] == pytest.approx(warmup["losses"])

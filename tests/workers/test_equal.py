@@ -154,3 +154,15 @@ def test_what_is_drawn() -> None:
         envs.close()
     assert "<html" in pages[0][0]
     assert pages[0] == pages[1]
+
+
+def test_a_worker_keeps_an_env_between_its_episodes(
+    both: tuple[TaskVectorEnv, TaskVectorEnv],
+) -> None:
+    _, envs = both
+    blueprints = []
+    for seed in range(3):
+        envs.reset(seed=seed)
+        blueprints.append([env.get_wrapper_attr("_blueprint") for env in envs.envs])
+    assert blueprints[1:] == blueprints[:1] * 2, "another blueprint makes the worker build the env"
+    assert all(blueprints[0])

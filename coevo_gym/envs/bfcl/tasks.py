@@ -19,7 +19,7 @@ from coevo_gym.core.task import (
     canonical_json,
     fold_strings,
     freeze,
-    strictest,
+    first_held_out_or_train,
 )
 from coevo_gym.core.tool_calls import write_hermes
 from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
@@ -71,7 +71,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
     assert isinstance(world, BFCLWorld)
     split_of(task.scenario)  # raises if the scenario does not exist
     own, copied = _index_of(task.scenario), _matching_indices(_lookup_keys(world, task.verifier))
-    side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
+    side = first_held_out_or_train(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not starts_in(task.scenario, world):
         raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
     return side

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from coevo_gym.core.benchmark import Effect, Evidence, Replay
 from coevo_gym.core.errors import BuildError, ConfigError, EnvBackendError, ModelError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, digest
-from coevo_gym.core.task import NATIVE_SPLITS, OPEN, Split, Task, parse_split, strictest
+from coevo_gym.core.task import NATIVE_SPLITS, OPEN, Split, Task, parse_split, first_held_out_or_train
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.proposals import (
@@ -83,7 +83,7 @@ class RowsBenchmark:
         for scenario, row in zip(scenarios, rows, strict=True):
             if row.split is not None:  # of two rows with one prompt, the held-out one counts
                 known = self._given.get(scenario, Split.TRAIN)
-                self._given[scenario] = strictest(known, Split(row.split))
+                self._given[scenario] = first_held_out_or_train(known, Split(row.split))
         self._few = self._fill_empty_splits(scenarios)
         self._scenarios = frozenset(scenarios)
         of_split: dict[Split, dict[str, Task]] = {split: {} for split in NATIVE_SPLITS}
@@ -137,7 +137,7 @@ class RowsBenchmark:
             scenarios += [PromptRow.model_validate(row).scenario for row in rows if row is not None]
         except ValidationError as error:
             raise TaskError(f"{task.name} contains an invalid row: {error}") from error
-        return strictest(*map(self.split_of, scenarios))
+        return first_held_out_or_train(*map(self.split_of, scenarios))
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Return no drafts: new rows cannot be derived from answers to old ones."""

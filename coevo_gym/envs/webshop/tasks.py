@@ -16,7 +16,7 @@ from coevo_gym.core.task import (
     Split,
     Task,
     fold_strings,
-    strictest,
+    first_held_out_or_train,
 )
 from coevo_gym.core.task_file import describe_tasks
 from coevo_gym.envs.tags import asks_nothing, tags_from
@@ -73,7 +73,7 @@ def side_of(task: Task) -> Split:
     assert isinstance(wanted, WebShopVerifier)
     product_of(wanted, catalogue)
     side = Split.TEST if _is_reserved(catalogue, wanted, task.instruction) else Split.TRAIN
-    return strictest(split_of(task.scenario), split_of(wanted.asin), side)
+    return first_held_out_or_train(split_of(task.scenario), split_of(wanted.asin), side)
 
 
 def scenarios_of(task: Task) -> tuple[str, ...]:

@@ -18,12 +18,12 @@ from pydantic import TypeAdapter, ValidationError
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.agents.scripted import references
-from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
+from coevo_gym.core.arithmetic import request_arithmetic, warn_if_other
 from coevo_gym.core.benchmark import (
     BenchmarkSpec,
     benchmark_specs,
-    find_benchmark,
-    find_by_name,
+    get_by_name_or_env_id,
+    find_by_name_or_env_id,
 )
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import did_you_mean, suggest
@@ -275,7 +275,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     Raises:
         ConfigError: if neither exists.
     """
-    origin = find_by_name(name) or RunFolder.find(name)
+    origin = find_by_name_or_env_id(name) or RunFolder.find(name)
     if origin is not None:
         return origin
     known = [spec.name for spec in benchmark_specs()], RunFolder.names()
@@ -336,7 +336,7 @@ def make_eval_job(
                 "--set and --env (sets and env in Python) only work with a benchmark; a run always "
                 "uses its own settings."
             )
-        elsewhere = None if on is None else find_benchmark(on).name
+        elsewhere = None if on is None else get_by_name_or_env_id(on).name
         return make_run_job(origin, policy, split, samples=samples, on=elsewhere)
     if on is not None:
         raise ConfigError(
@@ -395,7 +395,7 @@ def make_run_job(
     if name not in (WARMUP, *config.arms):
         known = (*config.arms, WARMUP, RANDOM, SCRIPTED)
         raise ConfigError(f"{config.name} has no policy {name!r}. {suggest(name, known)}")
-    use_arithmetic(config.arithmetic)  # before a checkpoint imports PyTorch
+    request_arithmetic(config.arithmetic)  # before a checkpoint imports PyTorch
     saved = Checkpoints(folder.checkpoints / name).latest()
     if saved is None:
         raise ConfigError(

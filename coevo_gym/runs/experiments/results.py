@@ -9,7 +9,7 @@ from typing import Any
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.stats import mean_and_sd, paired, sign_flip_test, sign_test
+from coevo_gym.core.stats import mean_and_sd, paired_difference, sign_flip_test, sign_test
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
@@ -177,7 +177,7 @@ def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float
     seeds = tuple(seed for seed in ours if seed in theirs)
     if not seeds:
         return RowComparison(baseline, ())
-    difference = paired([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    difference = paired_difference([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
     differences = [ours[seed] - theirs[seed] for seed in seeds]
     return RowComparison(
         baseline=baseline,

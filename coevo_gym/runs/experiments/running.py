@@ -52,7 +52,7 @@ def copy_shared_start(cell: Cell) -> RunFolder | None:
             theirs.get(part) != manifest[part] for part in ("versions", "git_commit", "task_sets")
         ):
             continue
-        if not arithmetic_in(theirs).same_bits_as(here):
+        if not arithmetic_in(theirs).computes_same_bits_as(here):
             continue
         if other.database.is_file():
             with closing(RunStore(cell.folder.database)) as store:

@@ -170,7 +170,7 @@ def test_the_target_is_told_and_the_task_behind_it_is_not() -> None:
     assert TRAIN[0].instruction not in asked
     assert f"- first: {TRAIN[0].scenario.partition('-')[0]}" in asked
     assert "Why this attempt" not in asked  # nothing was done there that a model could study
-    assert len(result.judged) == 2  # two walks each, and one proposal of each context is kept
+    assert len(result.draft_verdicts) == 2  # two walks each, and one proposal of each context is kept
     for explored in result.explored:
         assert len(explored.walks) == 2
         assert is_open(explored.context)
@@ -179,7 +179,7 @@ def test_the_target_is_told_and_the_task_behind_it_is_not() -> None:
 def test_whatever_a_model_says_on_the_way_to_a_target_is_data() -> None:
     round = Round(id="round-2", contexts=tuple(aimed(i) for i in range(6)), budget=9, seed=1)
     result = pipeline("toy", HostilePolicy(seed=0), prompt=TOY_PROMPT).run(round)
-    assert len(result.judged) <= 6
+    assert len(result.draft_verdicts) <= 6
 
 
 # Rounds of targets.
@@ -190,7 +190,7 @@ def test_a_round_of_targets_ends_when_there_are_enough() -> None:
     round = Round(id="round-0", contexts=contexts, n_enough=5, budget=20, seed=0)
     result = GatedEvolver(BENCHMARK, ScriptedExplorer(BENCHMARK)).run(round)
     assert len(result.accepted) == 5
-    assert len(result.judged) < 20
+    assert len(result.draft_verdicts) < 20
     places = {context.id: place for place, context in enumerate(contexts)}
     order = [places[verdict.context_id] for verdict in result.verdicts]
     assert order == sorted(set(order))  # one draft a context, and the first contexts first

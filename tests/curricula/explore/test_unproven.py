@@ -37,7 +37,7 @@ def noisy(broken: float = 0.4, native: object = SHOP) -> UnprovenEvolver:
 
 def test_native_tasks_are_brought_and_a_share_of_them_is_broken() -> None:
     result = noisy().run(Round(id="round-3", n_unguided=200, budget=200, seed=1))
-    assert len(result.accepted) == len(result.judged) == 200
+    assert len(result.accepted) == len(result.draft_verdicts) == 200
     assert result.env_steps == 18 * 200
     assert result.gate_steps == 0
     broken = [task for task in result.accepted if task.provenance["broken"]]

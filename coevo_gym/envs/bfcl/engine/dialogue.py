@@ -140,7 +140,7 @@ class Dialogue:
         bad = [item for item in items if isinstance(item, Malformed)]
         self._attempt.malformed |= bool(bad)
         if not self._lenient:
-            spoiled = any(item.spoils for item in bad)
+            spoiled = any(item.spoils_message for item in bad)
             items = () if spoiled else tuple(item for item in items if isinstance(item, Call))
         if items:
             return self._run_calls(items)
