@@ -97,7 +97,7 @@ def truth_of(task: Task) -> tuple[tuple[str, ...], ...]:
 # Build.
 
 
-def test_a_draft_becomes_a_task_whose_truth_is_its_calls() -> None:
+def test_the_calls_of_a_draft_become_the_ground_truth_of_its_task() -> None:
     task = BFCL.build(draft_of())
     assert truth_of(task) == (
         ("cd(folder='documents')", "touch(file_name='plan.txt')"),
@@ -114,7 +114,7 @@ def test_a_draft_becomes_a_task_whose_truth_is_its_calls() -> None:
 @pytest.mark.parametrize(
     "write", [lambda call: write_hermes([call]), lambda call: f"[{write_python(call)}]"]
 )
-def test_the_notation_of_a_draft_makes_no_difference(write: Any) -> None:
+def test_the_notation_of_the_calls_in_a_draft_does_not_change_its_task(write: Any) -> None:
     respelled = [
         write(bind(call)) if isinstance(call, Call) else message
         for message in SOLUTION
@@ -123,7 +123,7 @@ def test_the_notation_of_a_draft_makes_no_difference(write: Any) -> None:
     assert BFCL.build(draft_of(solution=respelled)) == BFCL.build(draft_of())
 
 
-def test_setup_is_done_before_the_user_speaks() -> None:
+def test_setup_calls_run_before_the_first_user_message() -> None:
     setup = ("cd('documents')", "touch('plan.txt')")
     task = BFCL.build(draft_of(words=WORDS[1:], solution=SOLUTION[3:], world={"setup": setup}))
     assert world_of(task).setup == setup
@@ -132,7 +132,7 @@ def test_setup_is_done_before_the_user_speaks() -> None:
         BFCL.build(draft_of(words=["Sort 'plan.txt'."], solution=["[sort('plan.txt')]", DONE]))
 
 
-def test_what_a_call_shows_can_be_used_by_the_next() -> None:
+def test_a_later_call_may_use_a_value_from_an_earlier_result() -> None:
     words = ["Show the folders, and open the only one."]
     BFCL.build(draft_of(words=words, solution=["[ls()]", "[cd('documents')]", DONE]))
     unknown = "turn 1: the agent cannot know 'documents', which cd needs as folder"
@@ -148,36 +148,42 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "another state": ("has this initial state", {"world": {"config": {}}}),
     "held out": ("held-out", {"world": {"held_out": ((1, ("ls",)),)}}),
     "callable though held out": ("held-out", {"world": {"unlisted": ("ls",)}}),
-    "a silent user": ("turn 2 has no user message", {"words": (WORDS[0], "  ")}),
+    "an empty user message": ("turn 2 has no user message", {"words": (WORDS[0], "  ")}),
     "another instruction": ("not the user's first message", {"instruction": "Go on."}),
-    "half a call": ("message 1: ", {"solution": ("[cd(]", *SOLUTION[1:])}),
+    "an incomplete call": ("message 1: ", {"solution": ("[cd(]", *SOLUTION[1:])}),
     "no such function": ("message 1: there is no function 'fly'", {"solution": ("[fly()]",)}),
-    "a function of others": ("no function 'post_tweet'", {"solution": ("[post_tweet('x')]",)}),
+    "a function of another backend": (
+        "no function 'post_tweet'",
+        {"solution": ("[post_tweet('x')]",)},
+    ),
     "too many arguments": ("message 1: pwd takes 0 arguments", {"solution": ("[pwd(1)]",)}),
     "too few arguments": ("turn 1: mv", {"words": TWO[:1], "solution": ("[mv('a')]", DONE)}),
     "a long turn": ("turn 1 has more than 20 messages", {"solution": ("[pwd()]",) * 21}),
-    "an open turn": ("last turn must end with", {"solution": SOLUTION[:-1]}),
+    "an unfinished last turn": ("last turn must end with", {"solution": SOLUTION[:-1]}),
     "a turn too few": ("the actions must complete 2 turns, got 1", {"solution": SOLUTION[:3]}),
     "a turn too many": ("turns, got 3", {"solution": (*SOLUTION, DONE)}),
     "words only": ("there are no calls", {"solution": (DONE, DONE)}),
-    "many calls": (
+    "too many calls": (
         "there are 103 calls",
         {"solution": (f"[{', '.join(['pwd()'] * 101)}]", *SOLUTION[2:])}
         | {"world": {"setup": ("pwd()",)}},
     ),
-    "half a setup": ("the setup: ", {"world": {"setup": ("cd(",)}}),
-    "no such setup": ("the setup: there is no function", {"world": {"setup": ("fly()",)}}),
+    "an incomplete setup call": ("the setup: ", {"world": {"setup": ("cd(",)}}),
+    "an unknown function in the setup": (
+        "the setup: there is no function",
+        {"world": {"setup": ("fly()",)}},
+    ),
     "a setup that fails": ("the setup: cd.* fails: ", {"world": {"setup": ("cd('x')",)}}),
     "a call that fails": (
         "turn 2: rm.* fails: ",
         {"solution": (*SOLUTION[:3], "[rm('milk')]", DONE)},
     ),
     "an argument that is no JSON": ("fails: ", {"solution": ("[cd({1})]", DONE, DONE)}),
-    "nothing new": (
+    "calls without effect or new result": (
         "turn 2 does not change anything or show anything new",
         {"words": TWO, "solution": ("[pwd()]", DONE, "[pwd()]", DONE)},
     ),
-    "an unheard-of argument": (
+    "an argument that the agent cannot know": (
         "turn 2: the agent cannot know 'milk.txt', which touch needs as file_name",
         {"words": TWO, "solution": ("[touch('plan.txt')]", DONE, "[touch('milk.txt')]", DONE)},
     ),
@@ -185,19 +191,19 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_does_not_prove_a_task(name: str) -> None:
+def test_a_draft_that_proves_no_task_is_refused_with_a_reason(name: str) -> None:
     reason, changes = BAD[name]
     with pytest.raises(BuildError, match=reason):
         BFCL.build(draft_of(**changes))
 
 
-def test_a_world_must_be_of_this_benchmark() -> None:
+def test_a_draft_with_a_world_of_another_benchmark_is_refused() -> None:
     with pytest.raises(BuildError, match="the world is a UnknownWorld, not a BFCLWorld"):
         BFCL.build(draft_of().model_copy(update={"world": UnknownWorld()}))
 
 
 @pytest.mark.parametrize("function", sorted(builder.UNREPEATABLE))
-def test_a_call_must_go_the_same_way_every_day(function: str) -> None:
+def test_a_draft_with_a_function_whose_result_varies_is_refused(function: str) -> None:
     task = with_class(functions_of()[function])
     draft = draft_of(task, ["What is it?"], [f"[{function}()]", DONE])
     with pytest.raises(BuildError, match=f"{function} does not return the same result"):
@@ -207,26 +213,26 @@ def test_a_call_must_go_the_same_way_every_day(function: str) -> None:
 @pytest.mark.parametrize(
     ("phrase", "number"), [("the last line", 1), ("the last twenty-two lines", 22), ("2 lines", 2)]
 )
-def test_numbers_may_be_said_in_words(phrase: str, number: int) -> None:
+def test_a_number_written_in_words_counts_as_known(phrase: str, number: int) -> None:
     known = Known(f"Show me {phrase} of notes.txt.")
     assert known.missing(number) == []
     assert known.missing(number + 7) == [number + 7]
     assert Known('{"last_lines": "a"}').missing(1) == [1]
 
 
-def test_an_error_beside_other_things_is_an_error() -> None:
+def test_a_result_with_an_error_beside_other_fields_fails_the_build() -> None:
     draft = draft_of(with_class("TravelAPI"), ["Cancel '7'."], ["[cancel_booking('7', '7')]", DONE])
     with pytest.raises(BuildError, match=r'fails: \{"cancel_status": false, "error"'):
         BFCL.build(draft)
 
 
-def test_a_world_of_the_test_split_gets_in_under_no_training_name() -> None:
+def test_a_test_world_under_a_training_scenario_is_refused() -> None:
     for task in native_tasks(Split.TEST):
         with pytest.raises(BuildError, match="no official BFCL entry in multi_turn_2 has"):
             BFCL.build(native_draft(task).model_copy(update={"scenario": HOME.scenario}))
 
 
-def test_what_keeps_official_base_tasks_from_being_built() -> None:
+def test_official_base_tasks_are_refused_for_the_documented_reasons() -> None:
     kinds = {
         "show anything new": 8,
         "does not return the same result": 8,
@@ -248,7 +254,7 @@ def test_what_keeps_official_base_tasks_from_being_built() -> None:
 # Replay.
 
 
-def test_only_a_conversation_that_is_over_scores() -> None:
+def test_a_replay_scores_only_once_the_conversation_is_over() -> None:
     task = BFCL.build(draft_of())
     played = BFCL.replay(task, (*task.solution, DONE))
     assert played.scores == (0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
@@ -258,7 +264,7 @@ def test_only_a_conversation_that_is_over_scores() -> None:
     assert BFCL.replay(task, task.solution[:-1]).scores[-1] == 0.0
 
 
-def test_errors_of_a_replay_say_what_went_wrong() -> None:
+def test_a_replay_reports_an_error_for_each_failing_action() -> None:
     task = BFCL.build(draft_of())
     errors = BFCL.replay(task, ("[pwd()]", "[cd('x'), fly()]", "[fly()]", "[cd(]")).errors
     assert errors[0] == ""
@@ -267,7 +273,7 @@ def test_errors_of_a_replay_say_what_went_wrong() -> None:
     assert "not a list of calls" in errors[3]
 
 
-def test_fingerprints_tell_ends_apart() -> None:
+def test_replays_with_different_ends_have_different_fingerprints() -> None:
     task = BFCL.build(draft_of())
     ends = [
         task.solution,
@@ -285,7 +291,7 @@ def test_fingerprints_tell_ends_apart() -> None:
 # Words.
 
 
-def test_every_function_has_a_purpose_of_its_own() -> None:
+def test_every_function_has_its_own_description_of_purpose() -> None:
     purposes = {name: purpose(name) for name in functions_of()}
     for text in purposes.values():
         assert text[0].islower()
@@ -295,7 +301,7 @@ def test_every_function_has_a_purpose_of_its_own() -> None:
     assert len(same) == 1  # the two thermometers, which are never asked for
 
 
-def test_arguments_stand_in_a_request() -> None:
+def test_the_description_of_a_call_contains_its_arguments() -> None:
     lock = Call("lockDoors", {"unlock": True, "door": ["driver", "rear_left"]})
     assert (
         describe_call(lock) == f"{purpose('lockDoors')}: unlock yes, door 'driver' and 'rear_left'"
@@ -318,11 +324,11 @@ def test_arguments_stand_in_a_request() -> None:
         ({"priority": 3, "newStatus": "Open"}, "priority 3 and new status 'Open'"),
     ],
 )
-def test_values_are_spoken(value: Any, words: str) -> None:
+def test_argument_values_are_described_in_words(value: Any, words: str) -> None:
     assert describe_value(value) == words
 
 
-def test_a_request_varies_and_asks_for_the_calls_in_order() -> None:
+def test_requests_vary_in_wording_and_ask_for_calls_in_order() -> None:
     calls = [Call("pwd", {}), Call("touch", {"file_name": "a.txt"}), Call("ls", {"a": True})]
     requests = {compose_request(calls, np.random.default_rng(seed)) for seed in range(20)}
     assert len(requests) > 5
@@ -351,11 +357,13 @@ def test_a_request_varies_and_asks_for_the_calls_in_order() -> None:
         ("2024-09-01", [2024, "2024-09-01", "2024-09-10"], ["2024-09-10"]),
     ],
 )
-def test_what_can_be_known_from_a_text(text: str, value: Any, missing: list[Any]) -> None:
+def test_values_that_a_text_does_not_mention_are_missing(
+    text: str, value: Any, missing: list[Any]
+) -> None:
     assert Known(text).missing(value) == missing
 
 
-def test_what_results_say() -> None:
+def test_error_results_and_informative_results_are_recognised() -> None:
     assert is_error('{"error": "no"}')
     assert is_error('{"booking_status": false, "error": "no"}')
     assert not is_error('{"booking_status": true}')
@@ -403,7 +411,7 @@ def played(task: Task, actions: Sequence[str]) -> Trajectory:
             return trajectory_of(env)
 
 
-def test_whatever_a_walk_finds_a_task_is_solved_by_its_reference_and_not_by_doing_nothing() -> None:
+def test_tasks_from_walks_are_solved_by_their_reference_and_not_by_doing_nothing() -> None:
     rng = np.random.default_rng(0)
     built, rejected = [], 0
     for number, task in enumerate(native_tasks(Split.TRAIN)[::8]):
@@ -430,7 +438,7 @@ def test_whatever_a_walk_finds_a_task_is_solved_by_its_reference_and_not_by_doin
     assert {len(truth_of(task)) for task in built} == {1, 2}
 
 
-def test_drafts_depend_on_the_walk_and_the_generator_alone() -> None:
+def test_drafts_depend_only_on_the_walk_and_the_random_generator() -> None:
     context = Context(kind="unguided", task=HOME)
     trace = walk(HOME, np.random.default_rng(3))
     first, again, other = (BFCL.drafts(trace, context, np.random.default_rng(s)) for s in (1, 1, 2))
@@ -439,7 +447,7 @@ def test_drafts_depend_on_the_walk_and_the_generator_alone() -> None:
     assert len({draft.id for draft in first}) == len(first) == builder.DRAFTS_PER_TRACE
 
 
-def test_only_what_worked_and_mattered_is_asked_for() -> None:
+def test_drafts_ask_only_for_calls_that_succeeded_and_mattered() -> None:
     actions = [
         "[cd('documents'), cd('nowhere'), fly()]",
         "[ls()]",
@@ -461,7 +469,7 @@ def test_only_what_worked_and_mattered_is_asked_for() -> None:
     assert names == {"cd(folder='documents')", "ls()", "touch(file_name='plan.txt')"}
 
 
-def test_nothing_that_depends_on_the_day_is_asked_for() -> None:
+def test_drafts_never_ask_for_functions_whose_results_vary() -> None:
     car = with_class("VehicleControlAPI")
     trace = played(car, [f"[{name}()]" for name in sorted(builder.UNREPEATABLE)] * 2)
     assert BFCL.drafts(trace, Context(kind="unguided", task=car), np.random.default_rng(0)) == []

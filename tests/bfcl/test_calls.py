@@ -90,7 +90,7 @@ LS_BLOCK = block({"name": "ls", "arguments": {}})
         ("<think>I should call ls", []),
     ],
 )
-def test_notations(message: str, calls: list[Call]) -> None:
+def test_calls_are_parsed_in_every_notation(message: str, calls: list[Call]) -> None:
     assert parse_message(message) == tuple(calls)
 
 
@@ -168,7 +168,7 @@ SPOILS, PASSED_OVER = True, False
         ("[f('\ud800')]", "is not a list of calls", SPOILS),
     ],
 )
-def test_what_cannot_be_read_says_why(message: str, reason: str, spoils: bool) -> None:
+def test_an_unreadable_message_gives_the_reason(message: str, reason: str, spoils: bool) -> None:
     (item,) = parse_message(message)
     assert isinstance(item, Malformed)
     assert reason in item.reason
@@ -176,21 +176,21 @@ def test_what_cannot_be_read_says_why(message: str, reason: str, spoils: bool) -
     assert len(item.reason) < 400
 
 
-def test_a_bad_block_leaves_the_others_readable() -> None:
+def test_calls_beside_a_malformed_block_are_still_parsed() -> None:
     items = parse_message(f"{CD_BLOCK}{block('{')}{LS_BLOCK}{block([])}<tool_call>")
     assert [item for item in items if isinstance(item, Call)] == [CD, LS]
     assert [item.spoils_message for item in items if isinstance(item, Malformed)] == [False, True, False]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_beyond_json_are_read_and_left_to_the_engine(number: str) -> None:
+def test_non_finite_numbers_are_parsed_as_arguments(number: str) -> None:
     (item,) = parse_message(call(f'{{"a": {number}}}'))
     assert isinstance(item, Call)
     assert not math.isfinite(item.arguments["a"])
 
 
 @pytest.mark.parametrize("code", ["", "ls", "ls(), ls()", "cd(a)", "cd('a'", "3"])
-def test_the_ground_truth_is_one_literal_call(code: str) -> None:
+def test_ground_truth_that_is_not_one_literal_call_is_refused(code: str) -> None:
     with pytest.raises(TaskError, match="is not a single call with literal arguments"):
         parse_truth(code)
 
@@ -208,7 +208,7 @@ SYNTAX = st.lists(
 
 
 @given(ANYTHING | SYNTAX | SYNTAX.map("[{}]".format) | SYNTAX.map(block))
-def test_every_text_can_be_read(text: str) -> None:
+def test_parsing_any_text_raises_no_error(text: str) -> None:
     for item in parse_message(text):
         assert isinstance(item, Call | Malformed)
 
@@ -235,13 +235,13 @@ PYTHON = st.builds(
 
 
 @given(st.lists(HERMES, max_size=4), STRINGS)
-def test_what_is_written_in_hermes_is_read_back(calls: list[Call], thought: str) -> None:
+def test_calls_written_in_hermes_notation_are_parsed_back(calls: list[Call], thought: str) -> None:
     assert parse_message(write_hermes(calls)) == tuple(calls)
     assert parse_message(f"{thought}</think>{write_hermes(calls)}") == tuple(calls)
 
 
 @given(PYTHON)
-def test_what_is_written_in_python_is_read_back(item: Call) -> None:
+def test_a_call_written_in_python_notation_is_parsed_back(item: Call) -> None:
     assert parse_truth(write_python(item)) == item
     assert parse_message(f"[{write_python(item)}]") == (item,)
 
@@ -317,7 +317,9 @@ def work(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
 
 @pytest.mark.parametrize("form", ["{}", "<tool_call>{}", "[{}]", "[f('{}')]"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_reading_is_linear_work(monkeypatch: pytest.MonkeyPatch, shape: str, form: str) -> None:
+def test_parsing_work_grows_linearly_with_the_message(
+    monkeypatch: pytest.MonkeyPatch, shape: str, form: str
+) -> None:
     """Eight times the text is at most nine times the work; quadratic work would be 64 times."""
     short, long = (form.replace("{}", shape * (n // len(shape))) for n in (20_000, 160_000))
     assert work(monkeypatch, long) <= 9 * work(monkeypatch, short)

@@ -58,7 +58,7 @@ def calls(seen: View) -> list[str]:
     return [choice.rpartition("</think>")[2] for choice in BFCL.choices(seen)]
 
 
-def test_a_choice_says_what_its_function_is_for() -> None:
+def test_a_choice_states_the_purpose_of_its_function() -> None:
     seen = view("Show the last three lines of log.txt.", "tail", "pwd")
     assert BFCL.choices(seen)[0] == CLOSING
     assert all(
@@ -102,7 +102,7 @@ def test_every_choice_is_one_call_that_fits_its_schema_or_ends_the_turn(task: Ta
                 assert fits(value, schema["properties"][name]), choice
 
 
-def test_ground_truth_and_world_have_no_influence() -> None:
+def test_choices_do_not_depend_on_the_ground_truth() -> None:
     task, other = native_tasks(Split.TRAIN, "base")[:2]
     assert isinstance(task.verifier, BFCLVerifier)
     nothing = BFCLVerifier(turns=[[] for _ in task.verifier.turns])
@@ -130,7 +130,7 @@ def digest() -> str:
     return whole.hexdigest()
 
 
-def test_other_processes_find_the_same() -> None:
+def test_choices_are_the_same_in_other_processes() -> None:
     digests = {digest()}
     for hash_seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -171,11 +171,13 @@ def test_other_processes_find_the_same() -> None:
         ("Set the ticket 12 to priority 4.", "edit_ticket", "edit_ticket(12, {'priority': 4})"),
     ],
 )
-def test_values_come_from_the_request(request_: str, function: str, expected: str) -> None:
+def test_choices_take_argument_values_from_the_request(
+    request_: str, function: str, expected: str
+) -> None:
     assert f"[{expected}]" in calls(view(request_, function, "pwd"))
 
 
-def test_values_come_from_results_and_own_calls_too() -> None:
+def test_choices_take_argument_values_from_results_and_earlier_calls() -> None:
     result = '<tool_response>\n{"order_id": 12446, "status": "Open"}\n</tool_response>'
     history = (PastStep("Buy 3 AAPL at 10.", "[place_order('Buy', 'AAPL', 10, 3)]"),)
     seen = view("Cancel it.", "place_order", "cancel_order", history=history, now=result)
@@ -184,7 +186,7 @@ def test_values_come_from_results_and_own_calls_too() -> None:
     assert "[place_order('Sell', 'AAPL', 10, 3)]" in choices
 
 
-def test_hidden_functions_are_not_offered_before_their_turn() -> None:
+def test_choices_offer_held_out_functions_only_from_their_turn_on() -> None:
     task = next(t for t in native_tasks(Split.TRAIN, "miss_func") if not t.world.unlisted)  # type: ignore[attr-defined]
     ((turn, names),) = task.world.held_out  # type: ignore[attr-defined]
     offered = {
@@ -230,7 +232,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_any_text_may_be_said_or_returned(text: str) -> None:
+def test_choices_are_built_from_any_request_and_result_text(text: str) -> None:
     values_in_text(text)
     values_in_results(f"<tool_response>\n{text}\n</tool_response>")
     values_in_results(f"<tool_response>\n{json.dumps([text, {text: text}])}\n</tool_response>")
@@ -247,7 +249,7 @@ HOSTILE_CALLS = (
 
 
 @pytest.mark.parametrize("action", HOSTILE_CALLS, ids=["a list as a key", "a long int"])
-def test_any_call_may_be_made(action: str) -> None:
+def test_choices_and_drafts_survive_hostile_calls(action: str) -> None:
     task = next(t for t in SOME if "GorillaFileSystem" in t.world.classes)  # type: ignore[attr-defined]
     env = BFCLEnv(max_steps=3)
     env.reset(options={"task": task})
@@ -258,13 +260,13 @@ def test_any_call_may_be_made(action: str) -> None:
     BFCL.drafts(trajectory_of(env), context, np.random.default_rng(0))
 
 
-def test_the_name_of_a_file_is_a_hundred_characters_long_at_most() -> None:
+def test_a_file_name_over_the_length_limit_counts_as_text() -> None:
     """Without a bound, a long row of words and hyphens takes quadratic time."""
     assert kind_of(f"{'é-' * 50}.txt") == "file"
     assert kind_of(f"{'é-' * 50}é.txt") == "text"
 
 
-def test_numbers_that_are_not_finite_are_no_values() -> None:
+def test_non_finite_and_huge_numbers_in_results_are_ignored() -> None:
     result = '<tool_response>\n{"result": [1e999, NaN, -Infinity, 7.25]}\n</tool_response>'
     numbers = [value.value for value in values_in_results(result) if value.kind == "number"]
     assert numbers == [7.25, 7, 7.25]
@@ -273,11 +275,11 @@ def test_numbers_that_are_not_finite_are_no_values() -> None:
     assert not [value for value in values_in_results(huge) if value.kind == "number"]
 
 
-def test_results_in_python_notation_are_read() -> None:
+def test_values_are_found_in_results_in_python_notation() -> None:
     result = "<tool_response>\n{1: ('a', {'b'}), 'c': ['x.txt', 2.0]}\n</tool_response>"
     assert {"x.txt", 2} <= {v.value for v in values_in_results(result) if v.kind != "list"}
 
 
-def test_views_without_tools_offer_the_closing_message_alone() -> None:
+def test_a_view_without_tools_offers_only_the_closing_message() -> None:
     seen = dataclasses.replace(view("Hi."), info=FrozenDict({"bfcl.tools": "[]"}))
     assert BFCL.choices(seen) == (CLOSING,)

@@ -71,11 +71,13 @@ ONE_TURN: list[tuple[str, Sequence[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("label", "truth", "messages"), ONE_TURN)
-def test_labels(label: str, truth: Sequence[str], messages: Sequence[str]) -> None:
+def test_each_trace_gets_its_label(
+    label: str, truth: Sequence[str], messages: Sequence[str]
+) -> None:
     assert BFCL.diagnose(played(task_with_turns(truth), *messages)).turns == (label,)
 
 
-def test_turns_after_the_first_failure_are_labelled_and_change_no_verdict() -> None:
+def test_turns_after_the_first_failure_are_labelled_without_changing_verdicts() -> None:
     done = played(
         task_with_turns(MKDIR, [], ["ls()"], []), say(*MKDIR), DONE, DONE, DONE, say("ls()"), DONE
     )
@@ -96,7 +98,7 @@ def test_a_turn_can_pass_after_a_failed_one() -> None:
     assert (done.success, done.report["mismatches"]) == (False, ())
 
 
-def test_a_call_too_many_is_no_failure_of_an_episode_that_succeeds() -> None:
+def test_a_superfluous_call_in_a_successful_episode_is_no_failure_mode() -> None:
     done = played(task_with_turns([], ["ls()"]), say("pwd()"), DONE, say("ls()"), DONE)
     assert done.success
     assert BFCL.diagnose(done) == Diagnosis(("spurious_tool_call", "pass"), ())
@@ -109,7 +111,7 @@ def test_turns_that_an_episode_does_not_finish_count_as_empty_if_a_call_was_due(
     assert BFCL.diagnose(done) == Diagnosis(turns, ("exhaustive_exploration_failure",))
 
 
-def test_a_report_tells_the_facts_of_each_turn() -> None:
+def test_a_report_contains_the_facts_of_each_turn() -> None:
     done = played(
         task_with_turns(["ls()", "pwd()"], []), say("cat(file_name='x')", "pwd()"), DONE, cut=True
     )
@@ -164,10 +166,10 @@ def test_planted_faults_are_labelled_as_documented(
         assert rows[fault.__name__][1] == "3", f"{fault.__name__} fits nowhere"
 
 
-def test_the_bench_finds_a_label_that_is_wrong(
+def test_the_labels_bench_fails_if_a_label_is_wrong(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else its success would say little."""
+    """Otherwise a passing bench would prove little."""
     every = (*entries("base")[:20], *entries("miss_param")[:20])
     monkeypatch.setattr(bench, "native_tasks", lambda *_: [each.task for each in every])
     monkeypatch.setattr(bench.BFCLEnv, "_grade", _all_passed)
@@ -222,20 +224,24 @@ MODES = [
 
 
 @pytest.mark.parametrize(("mode", "task", "messages", "cut"), MODES)
-def test_failure_modes(mode: str, task: Task, messages: Sequence[str], cut: bool) -> None:
+def test_each_trace_gets_its_failure_mode(
+    mode: str, task: Task, messages: Sequence[str], cut: bool
+) -> None:
     (actual, *_) = modes_of("bfcl", played(task, *messages, cut=cut))
     assert actual == mode
 
 
 @pytest.mark.parametrize("kinds", [["parse"], ["", "parse", ""], ["parse", "call", "parse"]])
-def test_messages_that_cannot_be_read_are_a_mode(kinds: Sequence[str]) -> None:
+def test_an_unfinished_episode_of_unreadable_messages_is_a_format_error(
+    kinds: Sequence[str],
+) -> None:
     steps = [Step("", "", f"say {n}", error_kind=kind) for n, kind in enumerate(kinds)]
     cut = episode(steps, end=EndReason.MAX_STEPS)
     assert modes_of("bfcl", cut) == ("action_format_error",)
     assert modes_of("bfcl", episode([*steps, *[Step("", "", "")] * 9])) == ()
 
 
-def test_every_mode_has_three_traces() -> None:
+def test_every_failure_mode_has_three_traces() -> None:
     counts = Counter(mode for mode, *_ in MODES)
     assert set(counts) == {*BFCL.modes} - {"action_format_error"}
     assert min(counts.values()) >= 3

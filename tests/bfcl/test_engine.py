@@ -45,7 +45,7 @@ def run(box: Toolbox, *codes: str) -> list[str]:
 
 
 @pytest.mark.parametrize("category", wheel.CATEGORIES)
-def test_the_official_executor_gives_the_same_results_and_the_same_states(category: str) -> None:
+def test_references_give_the_results_and_states_of_the_official_executor(category: str) -> None:
     """All 200 references of the category; states with everything private and random in them."""
     digest = hashlib.sha256()
     for each in entries(category):
@@ -60,7 +60,7 @@ def test_the_official_executor_gives_the_same_results_and_the_same_states(catego
 
 
 @pytest.mark.parametrize("category", wheel.CATEGORIES)
-def test_a_name_for_every_argument_changes_nothing(category: str) -> None:
+def test_calls_by_keyword_give_the_same_results_as_positional_ones(category: str) -> None:
     for each in entries(category):
         positional, by_name = (Toolbox(each.world) for _ in range(2))
         for call in map(parse_truth, each.codes):
@@ -196,7 +196,7 @@ def test_odd_calls_are_answered_as_the_official_executor_does() -> None:
         ({"\ud800": 1}, "surrogates not allowed"),
     ],
 )
-def test_values_that_json_has_no_word_for_are_refused(value: Any, reason: str) -> None:
+def test_argument_values_that_json_cannot_represent_are_refused(value: Any, reason: str) -> None:
     box = toolbox("GorillaFileSystem")
     for call in (Call("mkdir", {"dir_name": value}), Call("mkdir", {}, (value,))):
         answer = box.call(call)
@@ -205,7 +205,7 @@ def test_values_that_json_has_no_word_for_are_refused(value: Any, reason: str) -
     assert box.state() == toolbox("GorillaFileSystem").state()
 
 
-def test_a_value_may_be_nested_deeper_than_python_recurses() -> None:
+def test_an_argument_nested_beyond_the_recursion_limit_is_an_error_result() -> None:
     deep: list[Any] = []
     for _ in range(50_000):
         deep = [deep]
@@ -216,7 +216,7 @@ def test_a_value_may_be_nested_deeper_than_python_recurses() -> None:
     "name",
     ["_load_scenario", "__init__", "root", "nothing", "cd.x", "__import__('os').getcwd", "add", ""],
 )
-def test_only_documented_functions_of_the_own_backends_exist(name: str) -> None:
+def test_undocumented_functions_and_those_of_other_backends_do_not_exist(name: str) -> None:
     assert "there is no function" in toolbox("GorillaFileSystem").call(Call(name, {}))
 
 
@@ -256,14 +256,14 @@ HUGE = 10**9
         f"{call.name}({', '.join(str(call.arguments or call.positional).split())[:50]}"
     ),
 )
-def test_numbers_that_would_take_for_ever_are_refused(call: Call) -> None:
+def test_calculations_that_would_take_too_long_are_refused(call: Call) -> None:
     assert is_error(toolbox("MathAPI").call(call))
 
 
 # Directories that share what they hold: the official `cp` copies one level only.
 
 
-def test_a_directory_in_itself_is_no_crash() -> None:
+def test_a_directory_copied_into_itself_does_not_crash_the_engine() -> None:
     box = toolbox("GorillaFileSystem")
     assert run(box, "mkdir('a')", "cp('a', 'a')")[1] == "{\"result\": \"'a' copied to 'a/a'\"}"
     for code in ("find()", "du()", "cp('a', 'b')"):
@@ -271,7 +271,7 @@ def test_a_directory_in_itself_is_no_crash() -> None:
     assert run(box, "cd('a')", "cd('a')", "pwd()")[2].endswith('/a/a"}')
 
 
-def test_directories_in_themselves_equal_nothing() -> None:
+def test_a_state_with_a_self_containing_directory_never_matches() -> None:
     codes = ("mkdir('a')", "cp('a', 'a')")
     world = BFCLWorld(config={}, classes=("GorillaFileSystem",), turns=("",))
     judge, box = Judge(world, BFCLVerifier(turns=(codes,))), Toolbox(world)
@@ -281,7 +281,7 @@ def test_directories_in_themselves_equal_nothing() -> None:
     assert outcome == "instance_state_mismatch"
 
 
-def test_doubling_a_directory_is_refused_at_some_point() -> None:
+def test_copies_beyond_the_limit_of_entries_are_refused() -> None:
     box = toolbox("GorillaFileSystem")
     run(box, "mkdir('a')")
     answers = [run(box, f"cp('a', 'b{i}')", f"mv('b{i}', 'a')")[0] for i in range(40)]
@@ -304,7 +304,7 @@ def play(task: Task) -> tuple[list[str], list[str]]:
     return observations, list(judge.outcomes)
 
 
-def test_two_episodes_of_one_task_do_not_touch_each_other() -> None:
+def test_two_episodes_of_one_task_do_not_affect_each_other() -> None:
     for each in entries("base")[::5]:
         calls = [parse_truth(code) for code in each.codes]
         alone, beside, other = (Toolbox(each.world) for _ in range(3))
@@ -331,7 +331,7 @@ SHARING = ("logarithm", "square_root", "get_outside", "mention", "book_flight")
 
 
 @pytest.mark.usefixtures("hasty")
-def test_eight_threads_get_what_one_gets() -> None:
+def test_eight_threads_get_the_same_results_as_one() -> None:
     tasks = [
         each.task
         for category in ("base", "long_context")
@@ -358,7 +358,7 @@ WEATHER = Call("get_outside_temperature_from_google", {})
     ],
     ids=lambda calls: calls[0].name,
 )
-def test_threads_do_not_share_what_a_function_writes_to_its_module(calls: list[Call]) -> None:
+def test_threads_do_not_share_the_module_state_of_functions(calls: list[Call]) -> None:
     """Precisions, and the last weather of a long context."""
     classes = ("MathAPI", "VehicleControlAPI")
     world = BFCLWorld(config={}, classes=classes, turns=("",), long_context=True)
@@ -373,7 +373,7 @@ def test_threads_do_not_share_what_a_function_writes_to_its_module(calls: list[C
         assert list(threads.map(results, range(64))) == [alone] * 64
 
 
-def test_the_precision_of_this_process_stays_as_it_is() -> None:
+def test_calls_leave_the_numeric_precision_of_the_process_unchanged() -> None:
     wheel.backend("MathAPI")
     import mpmath
 
@@ -382,7 +382,7 @@ def test_the_precision_of_this_process_stays_as_it_is() -> None:
     assert (mpmath.mp.dps, mpmath.mp.prec, decimal.getcontext().prec) == before
 
 
-def test_what_a_call_was_given_stays_as_it_is() -> None:
+def test_later_calls_do_not_change_the_arguments_of_earlier_ones() -> None:
     """`post_tweet` keeps the lists it is given, and `mention` adds to them."""
     box = toolbox("TwitterAPI", TwitterAPI={"authenticated": True})
     tags, mentions = ["#a"], ["@a"]
@@ -403,14 +403,14 @@ def test_playing_a_reference_does_not_change_it(name: str) -> None:
     assert play(each.task) == first
 
 
-def test_results_do_not_change_the_task_either() -> None:
+def test_playing_a_reference_does_not_change_its_task() -> None:
     task = entry("long_context_150").task
     before = task.to_json()
     play(task)
     assert task.to_json() == before
 
 
-def test_the_long_texts_of_the_module_stay_as_they_are() -> None:
+def test_long_context_episodes_do_not_change_the_texts_of_the_module() -> None:
     """Long contexts add cards and bookings from a module, and bookings write to them."""
     module = wheel.import_official("eval_checker.multi_turn_eval.func_source_code.long_context")
     texts = (module.CREDIT_CARD_EXTENSION, module.BOOKING_RECORD_EXTENSION)
@@ -443,7 +443,7 @@ for code in (
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "2", "3"])
-def test_messages_that_print_a_set_are_the_same_in_every_process(seed: str) -> None:
+def test_error_messages_that_print_a_set_are_the_same_in_every_process(seed: str) -> None:
     lines = subprocess.run(
         [sys.executable, "-c", UNORDERED],
         env={**os.environ, "PYTHONHASHSEED": seed},
@@ -457,7 +457,7 @@ def test_messages_that_print_a_set_are_the_same_in_every_process(seed: str) -> N
     assert ticket == "Invalid fields for update: b, colour, size, z"
 
 
-def test_setup_calls_have_been_made_before_the_first_turn() -> None:
+def test_a_toolbox_starts_with_the_setup_calls_done() -> None:
     config = {"root": {"home": {"type": "directory", "contents": {}}}}
     world = BFCLWorld(
         config={"GorillaFileSystem": config},

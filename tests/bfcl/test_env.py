@@ -69,7 +69,7 @@ def offered(info: dict[str, Any]) -> set[str]:
 # The conversation.
 
 
-def test_a_conversation() -> None:
+def test_a_conversation_from_the_first_message_to_the_final_verdict() -> None:
     task = native("base_10")
     env = make_env("bfcl", task)
     asked = [turn[0]["content"] for turn in entry("base_10").data["question"]]
@@ -94,7 +94,7 @@ def test_a_conversation() -> None:
     assert (info["bfcl.label"], info["end_reason"]) == ("pass", "solved")
 
 
-def test_functions_are_handed_out_in_their_turn() -> None:
+def test_held_out_functions_are_offered_from_their_turn_on() -> None:
     task = native("miss_func_10")
     env = make_env("bfcl", task)
     held_out = {"touch", "echo"}
@@ -126,7 +126,7 @@ def test_every_held_out_function_is_announced_with_the_official_sentence() -> No
 
 @pytest.mark.parametrize("message", ["", "It is done.", "[]", "<think>ls?</think>No."])
 @pytest.mark.parametrize("mode", ["official", "train"])
-def test_words_end_the_turn(mode: str, message: str) -> None:
+def test_a_message_without_calls_ends_the_turn(mode: str, message: str) -> None:
     _, info = play(make_env("bfcl", native("base_10"), mode=mode), message)
     assert (info["bfcl.turn"], info["action_valid"], info["error_kind"]) == (1, True, "")
 
@@ -156,8 +156,9 @@ def block(text: str) -> str:
         LS + block("[]"),
     ],
 )
-def test_what_cannot_be_read(message: str) -> None:
-    """Ends the turn in the official protocol, which says nothing of it; is answered in training."""
+def test_an_unreadable_message_ends_the_turn_officially_and_is_answered_in_training(
+    message: str,
+) -> None:
     asked, info = play(make_env("bfcl", native("base_10")), message)
     assert asked == entry("base_10").world.turns[1]
     assert (info["bfcl.turn"], info["action_valid"], info["error_kind"]) == (1, False, "parse")
@@ -169,7 +170,7 @@ def test_what_cannot_be_read(message: str) -> None:
     assert info["step"] == 1
 
 
-def test_the_official_protocol_passes_over_a_broken_block() -> None:
+def test_the_official_protocol_ignores_a_malformed_block() -> None:
     answer, info = play(make_env("bfcl", native("base_10")), LS + block("{"))
     assert answer.count("<tool_response>") == 1
     assert (info["bfcl.turn"], info["error_kind"]) == (0, "")
@@ -201,7 +202,7 @@ def test_the_official_protocol_passes_over_a_broken_block() -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["official", "train"])
-def test_what_cannot_be_run_is_answered_and_the_turn_goes_on(
+def test_a_failing_call_is_answered_and_the_turn_continues(
     mode: str, message: str, kind: str, answer: str
 ) -> None:
     observation, info = play(make_env("bfcl", native("base_10"), mode=mode), message)
@@ -211,7 +212,7 @@ def test_what_cannot_be_run_is_answered_and_the_turn_goes_on(
     assert info["bfcl.reason"].encode()
 
 
-def test_errors_do_not_matter_if_the_right_calls_follow() -> None:
+def test_failing_calls_do_not_spoil_success_if_the_right_calls_follow() -> None:
     task = native("base_10")
     messages = [LS + say("rm(file_name='nowhere')") + message for message in task.solution[::2]]
     _, info = play(
@@ -223,7 +224,7 @@ def test_errors_do_not_matter_if_the_right_calls_follow() -> None:
 # Limits.
 
 
-def test_a_message_has_a_hundred_calls() -> None:
+def test_calls_beyond_the_limit_per_message_are_not_run() -> None:
     env = make_env("bfcl", task_with_turns(["mkdir(dir_name='a')"]))
     _, info = play(env, say(*["ls()"] * MAX_CALLS, "mkdir(dir_name='a')"), "Done.")
     assert info["bfcl.verdicts"] == '["instance_state_mismatch"]'
@@ -257,7 +258,7 @@ def test_each_turn_has_twenty_messages_of_its_own() -> None:
     assert (info["success"], info["step"]) == (True, 42)
 
 
-def test_an_episode_has_thirty_steps_unless_told_otherwise() -> None:
+def test_an_episode_has_thirty_steps_by_default() -> None:
     task = task_with_turns(*[["pwd()"]] * 31)
     _, info = play(make_env("bfcl", task), *[LS, "Done."] * 15)
     assert (info["end_reason"], info["step"]) == ("max_steps", 30)
@@ -268,7 +269,7 @@ def test_an_episode_has_thirty_steps_unless_told_otherwise() -> None:
     assert info["bfcl.verdicts"] == json.dumps(["passed", *["not_reached"] * 4])
 
 
-def test_results_are_clipped_for_the_agent_and_judged_whole() -> None:
+def test_results_are_clipped_for_the_agent_but_judged_in_full() -> None:
     """Two long listings that differ at the end look alike, and only one of them is right."""
     codes = ["mkdir(dir_name='own')", "cd(folder='own')", "mkdir(dir_name='b')"]
     for i in range(12):
@@ -290,7 +291,7 @@ def test_results_are_clipped_for_the_agent_and_judged_whole() -> None:
     assert len(heads[0]) == RESULT_CAP
 
 
-def test_an_episode_may_stop_at_its_first_failed_turn() -> None:
+def test_an_episode_can_be_set_to_stop_at_its_first_failed_turn() -> None:
     task = native("base_10")
     env = make_env("bfcl", task, stop_at_first_failed_turn=True)
     play(env, *task.solution[:2])
@@ -327,14 +328,16 @@ MKDIR = ["cd(folder='workspace')", "mkdir(dir_name='a')"]
         (["ls()", "ls()"], ["ls()"], "response_mismatch"),
     ],
 )
-def test_labels(truth: Sequence[str], calls: Sequence[str], label: str) -> None:
+def test_the_label_names_the_kind_of_error(
+    truth: Sequence[str], calls: Sequence[str], label: str
+) -> None:
     """The kinds of error of the SEAL paper, in its order of priority."""
     message = [f"[{', '.join(calls)}]"] if calls else []
     _, info = play(make_env("bfcl", task_with_turns(truth)), *message, "Done.")
     assert info["bfcl.label"] == label
 
 
-def test_the_report_names_what_differed() -> None:
+def test_the_report_lists_the_attributes_that_differ() -> None:
     env = make_env("bfcl", task_with_turns(MKDIR))
     play(env, say("mkdir(dir_name='b')"), "Done.")
     report = thaw(trajectory_of(env).report)
@@ -349,7 +352,7 @@ def test_the_report_names_what_differed() -> None:
 # What nobody is shown.
 
 
-def test_the_reference_is_never_shown() -> None:
+def test_no_observation_or_info_contains_the_reference() -> None:
     for each in entries("miss_param")[::10]:
         env = make_env("bfcl", each.task)
         texts = [env.view.observation, env.view.instruction, *map(str, env.view.info.values())]
@@ -364,12 +367,12 @@ def test_the_reference_is_never_shown() -> None:
             assert write_hermes([call]) not in text
 
 
-def test_a_policy_is_shown_no_id() -> None:
-    """It is a hash of the reference too."""
+def test_a_policy_does_not_see_the_task_id() -> None:
+    """The id is also a hash of the reference."""
     assert "task_id" not in make_env("bfcl", native("base_10")).view.info
 
 
-def test_verdicts_and_label_appear_with_the_end() -> None:
+def test_verdicts_label_and_score_appear_only_at_the_end() -> None:
     task = native("base_10")
     env = make_env("bfcl", task)
     infos = [play(env, message)[1] for message in task.solution]
@@ -378,7 +381,7 @@ def test_verdicts_and_label_appear_with_the_end() -> None:
     assert rows[-1] == (json.dumps(["passed"] * 5), "pass", 1.0)
 
 
-def test_the_same_seed_gives_the_same_bytes() -> None:
+def test_the_same_seed_gives_identical_episodes() -> None:
     def record() -> list[Any]:
         env = gym.make("CoEvolve-BFCL-v0", subset="long_context")
         lines: list[Any] = []
@@ -394,7 +397,7 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
 # Tasks.
 
 
-def test_a_task_survives_a_file_and_a_pipe() -> None:
+def test_a_task_survives_json_and_pickle_unchanged() -> None:
     for category in wheel.CATEGORIES:
         for each in entries(category)[::10]:
             for copy in (
@@ -430,7 +433,7 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
         ("world", {"held_out": [[3, ["cd", "post_tweet"]]]}, "held_out contains 'post_tweet'"),
     ],
 )
-def test_a_malformed_task_is_refused_by_name(
+def test_a_malformed_task_is_refused_with_its_name_and_the_reason(
     part: str, change: dict[str, Any], reason: str
 ) -> None:
     data = json.loads(task_with_turns(["ls()"]).to_json())
@@ -446,14 +449,14 @@ def test_a_malformed_task_is_refused_by_name(
             ask()
 
 
-def test_before_the_first_reset_there_is_nothing_to_see() -> None:
+def test_reading_the_env_before_the_first_reset_raises() -> None:
     env = BFCLEnv()
     for ask in (lambda: env.view, lambda: env.instruction, lambda: env.info):
         with pytest.raises(ResetNeeded, match="No episode has begun"):
             ask()
 
 
-def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
+def test_a_task_file_with_a_config_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     data = json.loads(native("base_10").to_json())
     data["world"]["config"] = "[" * 100_000
     path = tmp_path / "tasks.jsonl"
@@ -464,7 +467,7 @@ def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["Infinity", "-1e999", "NaN"])
 @pytest.mark.parametrize("as_text", [True, False])
-def test_a_config_with_a_number_that_is_not_finite_is_no_task(
+def test_a_task_file_with_a_non_finite_number_in_a_config_is_refused(
     number: str, as_text: bool, tmp_path: Path
 ) -> None:
     text = f'{{"TwitterAPI": {{"tweet_counter": {number}}}}}'
@@ -495,7 +498,7 @@ def check_schema(value: dict[str, Any]) -> None:
             check_schema(part)
 
 
-def test_tools_are_openai_tools() -> None:
+def test_tools_have_the_openai_format() -> None:
     env = make_env("bfcl", native("base_10"))
     tools = json.loads(env.view.info["bfcl.tools"])
     assert tools == [
@@ -505,7 +508,7 @@ def test_tools_are_openai_tools() -> None:
     ]
 
 
-def test_schemas_fit_the_functions() -> None:
+def test_schemas_match_the_signatures_of_the_functions() -> None:
     for name, owner in functions_of().items():
         parameters = schema(name)["parameters"]
         assert schema(name)["name"] == name
@@ -525,7 +528,7 @@ def numbers(tasks: Sequence[Task]) -> list[int]:
     return [int(task.name.rpartition("_")[2]) for task in tasks]
 
 
-def test_each_block_of_fifty_gives_thirty_ten_and_ten() -> None:
+def test_each_block_of_fifty_entries_is_split_thirty_ten_ten() -> None:
     """Blocks are files, vehicle, trading and travel."""
     counts = {Split.TRAIN: 30, Split.VAL: 10, Split.TEST: 10}
     for category in wheel.CATEGORIES:
@@ -535,8 +538,7 @@ def test_each_block_of_fifty_gives_thirty_ten_and_ten() -> None:
     assert [len(coevo_gym.tasks("bfcl", split)) for split in counts] == [480, 160, 160]
 
 
-def test_what_is_alike_lies_on_one_side() -> None:
-    """The four entries of a number, and all entries that start in the same state."""
+def test_entries_with_one_number_or_one_start_state_share_a_split() -> None:
     starts: defaultdict[str, set[Split]] = defaultdict(set)
     for category in wheel.CATEGORIES:
         for number, each in enumerate(entries(category)):
@@ -551,7 +553,7 @@ def test_what_is_alike_lies_on_one_side() -> None:
     "scenario",
     ["multi_turn_200", "multi_turn_007", "multi_turn_", "base_1", "", "multi_turn_" + "9" * 5000],
 )
-def test_no_other_scenario_exists(scenario: str) -> None:
+def test_an_unknown_scenario_is_refused(scenario: str) -> None:
     with pytest.raises(TaskError, match="has no scenario"):
         split_of(scenario)
 
@@ -560,14 +562,14 @@ def tasks_of(**arguments: str) -> Sequence[Task]:
     return gym.make("CoEvolve-BFCL-v0", **arguments).unwrapped.tasks  # type: ignore[attr-defined,no-any-return]
 
 
-def test_agentevolvers_split_is_the_first_hundred_and_the_second() -> None:
+def test_the_agentevolver_scheme_trains_on_the_first_hundred_and_validates_on_the_rest() -> None:
     for split, expected in (("train", range(100)), ("val", range(100, 200))):
         tasks = tasks_of(scheme="agentevolver", split=split, subset="base")
         assert numbers(tasks) == list(expected)
         assert {task.split for task in tasks} == {Split(split)}
 
 
-def test_all_two_hundred_are_for_evaluation_only() -> None:
+def test_the_all200_scheme_is_for_evaluation_only() -> None:
     tasks = tasks_of(scheme="all200", split="test", subset="base")
     assert numbers(tasks) == list(range(200))
     assert {task.split for task in tasks} == {Split.TEST}
@@ -578,7 +580,7 @@ def test_all_two_hundred_are_for_evaluation_only() -> None:
     assert eval_trajectory_of(env).task_id == native("base_10").id
 
 
-def test_a_task_found_by_name_has_the_split_of_the_scheme() -> None:
+def test_a_task_reset_by_name_has_the_split_of_the_scheme() -> None:
     env = gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200")
     _, info = env.reset(options={"task_id": "bfcl/multi_turn_base_10"})
     assert info["task_id"] == native("base_10").id
@@ -601,13 +603,15 @@ def test_a_task_found_by_name_has_the_split_of_the_scheme() -> None:
         ({"tasks": ["bfcl/multi_turn_base_0"]}, TaskError, "is a test task"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], error: type[CoevoError], message: str) -> None:
+def test_invalid_env_arguments_are_refused(
+    arguments: dict[str, Any], error: type[CoevoError], message: str
+) -> None:
     with pytest.raises(error, match=message):
         gym.make("CoEvolve-BFCL-v0", **arguments)
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_training_mode_is_for_training_tasks(split: str) -> None:
+def test_training_mode_refuses_tasks_of_other_splits(split: str) -> None:
     with pytest.raises(ConfigError, match="is not the official protocol"):
         gym.make("CoEvolve-BFCL-v0", mode="train", split=split)
     env = gym.make("CoEvolve-BFCL-v0", mode="train")
@@ -615,7 +619,7 @@ def test_training_mode_is_for_training_tasks(split: str) -> None:
         env.reset(options={"task": coevo_gym.tasks("bfcl", split)[0]})
 
 
-def test_training_mode_is_not_for_evaluation() -> None:
+def test_an_episode_in_training_mode_is_no_evaluation_record() -> None:
     env = make_env("bfcl", native("base_10"), mode="train", max_steps=1)
     play(env, "Done.")
     assert trajectory_of(env).end_reason == "max_steps"
@@ -624,7 +628,7 @@ def test_training_mode_is_not_for_evaluation() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"split": "val"}, {"split": "test", "scheme": "all200"}])
-def test_a_curriculum_takes_training_envs_only(arguments: dict[str, str]) -> None:
+def test_a_curriculum_refuses_an_env_of_a_held_out_split(arguments: dict[str, str]) -> None:
     with pytest.raises(SplitLeakError):
         EvolvingTaskSampler(gym.make("CoEvolve-BFCL-v0", **arguments))
 
@@ -641,7 +645,7 @@ def classes_of(each: Entry) -> tuple[str, ...]:
     return tuple(name for i, name in enumerate(names) if i == 0 or name != names[i - 1])
 
 
-def test_the_references_show_few_patterns() -> None:
+def test_the_references_have_few_behaviour_patterns() -> None:
     """Few enough for a rare one to mean something; of function names there would be 190."""
     patterns = [classes_of(each) for each in entries("base")]
     assert len(set(patterns)) == 25
@@ -649,7 +653,7 @@ def test_the_references_show_few_patterns() -> None:
     assert rare / len(patterns) == 0.29
 
 
-def test_behaviour_symbols() -> None:
+def test_each_step_has_the_behaviour_symbol_of_its_calls() -> None:
     env = make_env("bfcl", native("base_10"), mode="train")
     play(
         env,

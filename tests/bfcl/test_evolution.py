@@ -27,7 +27,7 @@ def run(round: Round) -> RoundResult:
     return GatedEvolver(BFCL, ScriptedExplorer(BFCL)).run(round)
 
 
-def test_an_unguided_round_finds_proven_tasks_in_training_scenarios_only() -> None:
+def test_an_unguided_round_finds_proven_tasks_only_in_training_scenarios() -> None:
     result = run(Round.unguided(20, seed=1))
     assert len(result.accepted) == 20
     assert result.env_steps > 20 * 4
@@ -61,7 +61,7 @@ def _block(task: Task) -> int:
     return int(task.scenario.rpartition("_")[2]) // 50
 
 
-def test_evolved_tasks_can_be_explored_for_generations() -> None:
+def test_evolved_tasks_can_be_explored_for_several_generations() -> None:
     tasks: tuple[Task, ...] = (HOME,)
     for generation in range(4):
         contexts = tuple(
@@ -77,7 +77,7 @@ def test_evolved_tasks_can_be_explored_for_generations() -> None:
     assert max(len(task.world.setup) for task in tasks) > 3  # type: ignore[attr-defined]
 
 
-def test_no_one_explores_from_validation_or_test() -> None:
+def test_exploring_from_a_validation_task_is_a_split_leak() -> None:
     explorer = ScriptedExplorer(BFCL)
     disguised = VAL.model_copy(update={"split": Split.TRAIN})
     for task in (VAL, disguised):
@@ -96,13 +96,13 @@ BAD_DRAFTS: dict[str, tuple[str, Draft | str]] = {
         native_draft(VAL).model_copy(update={"scenario": HOME.scenario}),
     ),
     "a call that fails": ("build", draft_of(solution=("[cd('x')]", *SOLUTION[1:]))),
-    "known already": ("near_duplicate", draft_of(words=(WORDS[0].upper(), "Go on."))),
-    "the same again": ("duplicate", draft_of()),
+    "a near duplicate": ("near_duplicate", draft_of(words=(WORDS[0].upper(), "Go on."))),
+    "an exact duplicate": ("duplicate", draft_of()),
 }
 
 
 @pytest.mark.parametrize("name", BAD_DRAFTS)
-def test_bad_drafts_are_rejected_by_the_gate_that_is_there_for_them(name: str) -> None:
+def test_a_bad_draft_is_rejected_by_the_responsible_gate(name: str) -> None:
     gate, draft = BAD_DRAFTS[name]
     known = [BFCL.build(draft_of())] if "duplicate" in gate else []
     gates: list[Any] = list(default_gates(BFCL, known))
@@ -113,6 +113,6 @@ def test_bad_drafts_are_rejected_by_the_gate_that_is_there_for_them(name: str) -
     assert verdict.reason
 
 
-def test_a_good_draft_passes() -> None:
+def test_a_good_draft_passes_all_gates() -> None:
     assert run_gates(default_gates(BFCL), draft_of()).verdict.accepted
     assert run_gates(default_gates(BFCL), draft_of().model_dump_json()).verdict.accepted

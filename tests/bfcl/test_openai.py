@@ -48,7 +48,7 @@ def reference_chat(task: Task, env: OpenAIToolCalls) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("subset", ["base", "miss_func"])
-def test_references_pass_as_assistant_messages(subset: str) -> None:
+def test_references_succeed_as_assistant_messages(subset: str) -> None:
     env = chat(subset=subset)
     for task in env.unwrapped.tasks[::15]:
         assert reference_chat(task, env)["success"]
@@ -59,7 +59,7 @@ def test_references_pass_as_assistant_messages(subset: str) -> None:
         assert asked == answered
 
 
-def test_the_tools_are_those_offered_now() -> None:
+def test_held_out_functions_are_added_to_the_tools_in_their_turn() -> None:
     env = chat(subset="miss_func")
     task = env.unwrapped.tasks[0]
     env.reset(options={"task": task})
@@ -79,14 +79,14 @@ def test_unreadable_arguments_end_the_turn_and_every_call_is_answered() -> None:
 
 
 @pytest.mark.parametrize("arguments", [None, "", " ", "null", {}, "{}"])
-def test_no_arguments_may_be_written_in_any_way(arguments: Any) -> None:
+def test_a_call_without_arguments_is_accepted_in_every_spelling(arguments: Any) -> None:
     env = chat(subset="base")
     env.reset(options={"task_id": "bfcl/multi_turn_base_2"})
     env.step(assistant(call_of("pwd", arguments)))
     assert "current_working_directory" in env.messages[-1]["content"]
 
 
-def test_unreadable_arguments_are_answered_in_training() -> None:
+def test_unreadable_arguments_are_answered_in_training_mode() -> None:
     env = chat(mode="train")
     env.reset(seed=1)
     env.step(assistant(call_of("cd", "{oops")))
@@ -95,7 +95,7 @@ def test_unreadable_arguments_are_answered_in_training() -> None:
 
 
 @pytest.mark.parametrize("mode", ["official", "train"])
-def test_calls_that_do_not_fit_are_answered_too(mode: str) -> None:
+def test_calls_beyond_the_length_of_a_message_are_answered_with_an_error(mode: str) -> None:
     env = chat(mode=mode)
     env.reset(options={"task_id": "bfcl/multi_turn_base_10"})
     long = json.dumps({"content": "line\n" * 4_500})
@@ -119,7 +119,7 @@ def test_each_call_has_its_own_answer(arguments: Any) -> None:
     assert "there is no function 'fly'" in answers[2]
 
 
-def test_content_may_be_a_list_of_parts() -> None:
+def test_message_content_may_be_a_list_of_parts() -> None:
     env = chat()
     env.reset(seed=1)
     parts = [{"type": "text", "text": "It is "}, {"type": "text", "text": "done."}]
@@ -128,7 +128,7 @@ def test_content_may_be_a_list_of_parts() -> None:
     assert (info["bfcl.turn"], info["action_valid"]) == (1, True)
 
 
-def test_a_client_object_is_an_action_and_anything_else_is_not() -> None:
+def test_a_client_message_object_is_an_action_and_a_string_is_refused() -> None:
     env = chat()
     env.reset(seed=1)
     message = SimpleNamespace(model_dump=lambda exclude_none: assistant(call_of("x", "")))
@@ -138,7 +138,7 @@ def test_a_client_object_is_an_action_and_anything_else_is_not() -> None:
         env.step("ls")
 
 
-def test_the_declared_space_is_what_is_taken() -> None:
+def test_samples_of_the_action_space_are_valid_actions() -> None:
     env = chat(mode="train")
     env.reset(seed=1)
     env.action_space.seed(0)

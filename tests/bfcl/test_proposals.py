@@ -60,7 +60,7 @@ def turns_of(*actions: str, n_turns: int = 1) -> list[list[str]]:
         ('<tool_call>{"name": "pwd", "arguments": {}}</tool_call>', "[ls(True)]", CLOSING),
     ],
 )
-def test_where_the_user_speaks_once_all_calls_answer_that(actions: tuple[str, ...]) -> None:
+def test_all_calls_belong_to_one_turn_if_the_user_speaks_once(actions: tuple[str, ...]) -> None:
     assert turns_of(*actions) == [["pwd", "ls"]]
 
 
@@ -75,7 +75,7 @@ def test_a_message_without_calls_ends_a_turn() -> None:
         turns_of(WHERE, LIST, "So.", WHERE, n_turns=3)
 
 
-def test_functions_held_out_are_handed_out_and_setup_is_kept() -> None:
+def test_a_draft_world_holds_out_no_function_and_keeps_the_setup() -> None:
     held_out = BFCL.tasks(Split.TRAIN, "miss_func")[3]
     world = held_out.world
     assert isinstance(world, BFCLWorld)
@@ -111,20 +111,22 @@ def test_functions_held_out_are_handed_out_and_setup_is_kept() -> None:
         ),
     ],
 )
-def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None:
+def test_a_proposal_that_cannot_become_a_draft_is_refused(
+    actions: tuple[str, ...], reason: str
+) -> None:
     with pytest.raises(BuildError, match=reason):
         turns_of(*actions)
 
 
 @given(proposal=PROPOSALS)
 @settings(max_examples=200)
-def test_anything_may_be_proposed(proposal: Proposal) -> None:
+def test_any_proposal_is_accepted_or_rejected_with_a_reason(proposal: Proposal) -> None:
     if draft := draft_or_none(BFCL, proposal, CONTEXT):
         verdict = run_gates(default_gates(BFCL), draft, context=CONTEXT).verdict
         assert verdict.accepted or verdict.reason
 
 
-def test_rules_in_place_of_a_model_find_tasks() -> None:
+def test_a_scripted_explorer_in_place_of_a_model_finds_tasks() -> None:
     train = BFCL.tasks(Split.TRAIN)
     sources = train[:: len(train) // 60]
     accepted, verdicts = walks.evolve_tasks(

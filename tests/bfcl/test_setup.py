@@ -133,7 +133,7 @@ def make_importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "bfcl_eval", raising=False)
 
 
-def test_install_from_wheels_then_find_them_there(
+def test_packages_installed_from_wheels_are_found_without_pip(
     wheels: Path, home: Path, request: pytest.FixtureRequest
 ) -> None:
     assert setup.install(wheels) == home / "packages" / "bfcl_eval"
@@ -144,13 +144,13 @@ def test_install_from_wheels_then_find_them_there(
 
 
 @pytest.mark.usefixtures("installed", "no_pip")
-def test_what_is_installed_is_reported() -> None:
+def test_the_installed_packages_are_reported() -> None:
     installation = setup.installation()
     assert installation.ready
     assert installation.data == f"800 tasks ({wheel.prefix() / 'bfcl_eval'})"
 
 
-def test_what_is_missing_is_named_with_the_command(home: Path) -> None:
+def test_missing_packages_are_reported_with_the_install_command(home: Path) -> None:
     with pytest.raises(BenchmarkNotInstalled, match="Run `coevo install bfcl`"):
         wheel.import_official("constants.executable_backend_config")
     installation = setup.installation()
@@ -180,7 +180,7 @@ def relabel(info: Path) -> None:
         (shutil.rmtree, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, got none"),
     ],
 )
-def test_damage_is_reported_and_mended(
+def test_damaged_packages_are_reported_and_repaired_by_installing(
     damage: Callable[[Path], None], part: str, message: str, installed: Path, wheels: Path
 ) -> None:
     damage(installed / part)
@@ -192,7 +192,9 @@ def test_damage_is_reported_and_mended(
     assert names(installed.parent) == [".lock", "packages"]
 
 
-def test_a_failing_pip_leaves_what_was_there(installed: Path, tmp_path: Path) -> None:
+def test_a_failing_pip_leaves_the_installed_packages_unchanged(
+    installed: Path, tmp_path: Path
+) -> None:
     (installed / "bfcl_eval" / FILE).write_text("mine")
     with pytest.raises(
         EnvBackendError, match=r"(?s)No matching distribution.* must contain the wh"
@@ -202,7 +204,7 @@ def test_a_failing_pip_leaves_what_was_there(installed: Path, tmp_path: Path) ->
     assert names(installed.parent) == [".lock", "packages"]
 
 
-def test_wheels_with_other_files_are_refused(wheels: Path, home: Path, tmp_path: Path) -> None:
+def test_wheels_with_modified_files_are_refused(wheels: Path, home: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(wheels, tmp_path / "bad")
     with (
         pytest.warns(UserWarning, match="Duplicate name"),
@@ -215,7 +217,7 @@ def test_wheels_with_other_files_are_refused(wheels: Path, home: Path, tmp_path:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, subprocess.TimeoutExpired("pip", 600)])
-def test_an_interrupt_leaves_no_litter(
+def test_an_interrupted_installation_leaves_no_files(
     error: BaseException, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> NoReturn:
@@ -228,7 +230,7 @@ def test_an_interrupt_leaves_no_litter(
 
 
 @pytest.mark.parametrize("uv", [None, "/somewhere/uv"])
-def test_without_pip_uv_installs(
+def test_packages_are_installed_with_uv_if_pip_is_missing(
     uv: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def record(command: list[str], **_: object) -> NoReturn:
@@ -243,7 +245,7 @@ def test_without_pip_uv_installs(
     assert names(home) == [".lock"]
 
 
-def test_installations_at_once_all_end_well(wheels: Path, home: Path) -> None:
+def test_simultaneous_installations_all_succeed(wheels: Path, home: Path) -> None:
     code = (
         "from pathlib import Path; from coevo_gym.envs.bfcl import setup;"
         f"print(setup.install(Path({str(wheels)!r})))"
@@ -253,7 +255,7 @@ def test_installations_at_once_all_end_well(wheels: Path, home: Path) -> None:
     assert names(home) == [".lock", "packages"]
 
 
-def test_what_a_killed_installation_left_is_cleared_away(wheels: Path, home: Path) -> None:
+def test_files_of_a_killed_installation_are_removed_by_the_next(wheels: Path, home: Path) -> None:
     code = (
         "import os, signal; from pathlib import Path; from coevo_gym.envs.bfcl import setup;"
         "from coevo_gym.envs.bfcl.engine import wheel;"
@@ -270,7 +272,7 @@ def test_what_a_killed_installation_left_is_cleared_away(wheels: Path, home: Pat
 
 
 @pytest.mark.usefixtures("no_pip")
-def test_an_importable_package_is_used_as_it_is(
+def test_an_importable_package_is_used_without_an_installation(
     home: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_importable(packages, monkeypatch)
@@ -280,7 +282,7 @@ def test_an_importable_package_is_used_as_it_is(
 
 
 @pytest.mark.usefixtures("installed", "no_pip")
-def test_an_importable_package_with_other_files_is_refused(
+def test_an_importable_package_with_modified_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_importable(site_with(wheel.VERSION, tmp_path / "site"), monkeypatch)
@@ -288,7 +290,7 @@ def test_an_importable_package_with_other_files_is_refused(
         setup.install(None)
 
 
-def test_an_importable_package_of_another_version_is_passed_over(
+def test_an_importable_package_of_another_version_is_ignored(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = site_with("2025.1.1", tmp_path / "site")
@@ -299,7 +301,7 @@ def test_an_importable_package_of_another_version_is_passed_over(
 
 
 @pytest.mark.usefixtures("installed")
-def test_another_version_that_is_in_use_is_an_error(
+def test_an_imported_package_of_another_version_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = ModuleType("bfcl_eval")
@@ -311,7 +313,7 @@ def test_another_version_that_is_in_use_is_an_error(
         wheel.import_official("constants.executable_backend_config")
 
 
-def test_importing_writes_nothing_and_takes_mpmath_from_there_too(installed: Path) -> None:
+def test_importing_writes_no_files_and_uses_the_installed_mpmath(installed: Path) -> None:
     before = sorted((installed, *installed.rglob("*")))
     for path in before:
         path.chmod(path.stat().st_mode & ~0o222)

@@ -45,11 +45,11 @@ def draw(seed: int) -> dict[str, list[int]]:
     return {side: sorted(numbers) for side, numbers in splits.items()}
 
 
-def test_the_committed_lists_are_the_draw_of_seed_0() -> None:
+def test_the_committed_splits_are_the_draw_of_seed_0() -> None:
     assert draw(0) == COMMITTED
 
 
-def test_tasks_follow_the_lists() -> None:
+def test_the_tasks_of_each_split_are_those_of_the_committed_list() -> None:
     for split, numbers in COMMITTED.items():
         tasks = coevo_gym.tasks("bfcl", split)
         assert [int(task.name.rpartition("_")[2]) for task in tasks] == numbers * 4

@@ -85,8 +85,10 @@ def every_call_twice(each: Entry) -> Turns:
     ("rollout", "solved"),
     [(truth, 200), (silence, 0), (all_but_the_last_call, 0), (every_call_twice, 72)],
 )
-def test_reference_counts(env: gym.Env[str, str], category: str, rollout: Any, solved: int) -> None:
-    """Of the official checker, which is asked here too; it does not mind how calls come."""
+def test_rollouts_solve_as_many_entries_as_with_the_official_checker(
+    env: gym.Env[str, str], category: str, rollout: Any, solved: int
+) -> None:
+    """However the calls of a turn are spread over messages, unless there are too many."""
     every = [(each, rollout(each)) for each in entries(category)]
     assert sum(official_verdict(*pair) == SOLVED for pair in every) == solved
     infos = [play(env, each.task, one_message_a_turn(turns)) for each, turns in every]
@@ -98,8 +100,10 @@ def test_reference_counts(env: gym.Env[str, str], category: str, rollout: Any, s
     assert sum(info["success"] for info in infos) == solved - lost
 
 
-def test_why_one_call_a_message_loses_two_of_the_long_contexts(env: gym.Env[str, str]) -> None:
-    """They have a turn of 34 calls, and the official runner takes 20 messages with calls in a turn.
+def test_one_call_per_message_loses_two_long_context_entries_at_the_limit(
+    env: gym.Env[str, str],
+) -> None:
+    """Their longest turn has 34 calls; the official runner takes 20 messages with calls in a turn.
 
     One more message still counts and ends the conversation. It is judged if its turn was the last.
     """
@@ -150,7 +154,9 @@ def ours(env: gym.Env[str, str], each: Entry, turns: Turns) -> Verdict:
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_official_checker_says_the_same(env: gym.Env[str, str], family: str, step: int) -> None:
+def test_verdicts_agree_with_the_official_checker(
+    env: gym.Env[str, str], family: str, step: int
+) -> None:
     """Whether each rollout passes, which turn fails first, and how; slow: of all 800 entries."""
     compared = 0
     for number, category in enumerate(wheel.CATEGORIES):
@@ -185,7 +191,7 @@ def of_every_turn(each: Entry, turns: Turns) -> list[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_turns_after_a_failed_one_are_compared_by_the_same_rules(
+def test_turns_after_a_failed_one_are_judged_like_the_official_checker_does(
     env: gym.Env[str, str], family: str
 ) -> None:
     """For the labels of SEAL; the verdict is that of the first failed turn."""
@@ -199,8 +205,8 @@ def test_turns_after_a_failed_one_are_compared_by_the_same_rules(
             assert compared == of_every_turn(each, as_served(each, turns)), (each.task.name, turns)
 
 
-def test_all_outcomes_are_among_those_rollouts(env: gym.Env[str, str]) -> None:
-    """Else agreement would say little."""
+def test_the_compared_rollouts_cover_all_outcomes(env: gym.Env[str, str]) -> None:
+    """Otherwise agreement would prove little."""
     counts = Counter(
         ours(env, each, make(each, [list(calls) for calls in each.turns], random.Random(0)))[1]
         for make in FAMILIES.values()
@@ -237,7 +243,7 @@ def test_a_function_cannot_be_called_before_it_is_offered(env: gym.Env[str, str]
 def test_a_function_that_the_reference_calls_early_can_be_called_early(
     env: gym.Env[str, str],
 ) -> None:
-    """In one entry; else its reference would not solve it."""
+    """One entry needs this: otherwise its reference would not solve it."""
     (each,) = [each for each in entries("miss_func") if each.world.unlisted]
     assert (each.data["id"], each.world.unlisted) == ("multi_turn_miss_func_49", ("tail",))
     _, info = env.reset(options={"task": each.task})
@@ -245,7 +251,7 @@ def test_a_function_that_the_reference_calls_early_can_be_called_early(
     assert ours(env, each, each.turns) == SOLVED
 
 
-def test_a_name_is_not_evaluated(env: gym.Env[str, str]) -> None:
+def test_a_function_name_is_not_evaluated_as_code(env: gym.Env[str, str]) -> None:
     """The official executor evaluates what a model gives as the name of a function."""
     call = Call("__import__('os').getcwd", {})
     with executor(entry("base_0").data) as theirs:
@@ -258,7 +264,7 @@ def test_a_name_is_not_evaluated(env: gym.Env[str, str]) -> None:
         assert info["error_kind"] == "unknown_function"
 
 
-def test_a_text_stays_as_it_was_written(env: gym.Env[str, str]) -> None:
+def test_text_that_looks_like_a_call_is_not_rewritten(env: gym.Env[str, str]) -> None:
     """The official executor rewrites what looks like a call, in texts too.
 
     What it writes differs between the agent's side and the reference's, so that the agent that does
