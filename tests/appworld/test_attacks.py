@@ -63,7 +63,7 @@ def known() -> dict[str, AttackRun]:
 
 
 @pytest.mark.parametrize("payload", sample_params(PAYLOADS, 4, lambda payload: payload.name))
-def test_attacks_are_stopped(
+def test_an_attack_works_in_the_stock_engine_and_fails_in_the_sandbox(
     payload: Payload[EngineObservations], attacks: AttackSetup, known: dict[str, AttackRun]
 ) -> None:
     (row,) = run_payloads([payload], Halves(attacks, known), attacks.level)
@@ -75,7 +75,9 @@ def test_attacks_are_stopped(
 
 
 @pytest.mark.parametrize("protected", [False, True])
-def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, attacks: AttackSetup) -> None:
+def test_the_harness_observes_the_effects_of_a_run(
+    protected: bool, root: Path, attacks: AttackSetup
+) -> None:
     task = min((root / "data" / "tasks").iterdir())
     code = (task / "ground_truth" / "solution.py").read_text()
     right = Payload[EngineObservations](
@@ -94,7 +96,7 @@ def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, attacks: Attac
     assert attacks.run(right, protected=protected).worked
 
 
-def test_an_attack_that_does_not_run_proves_nothing(
+def test_an_attack_that_does_not_run_is_an_error(
     attacks: AttackSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "PRELUDE", "no_such_name")
@@ -102,7 +104,7 @@ def test_an_attack_that_does_not_run_proves_nothing(
         attacks.run(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
 
 
-def test_the_page_counts_them() -> None:
+def test_the_docs_page_has_the_number_of_attacks() -> None:
     assert len({payload.name for payload in PAYLOADS}) == len(PAYLOADS) >= 30
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     assert f"{len(PAYLOADS)} attacks on AppWorld" in page

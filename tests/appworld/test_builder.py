@@ -74,7 +74,9 @@ def evolved(task: Task, like: str) -> Task:
     return BENCHMARK.build(draft(task, [*SEEN, like, FINISH]))
 
 
-def test_what_actions_change_becomes_what_is_asked_for(evolved: Task, task: Task) -> None:
+def test_the_changes_of_the_actions_become_the_verifier_of_the_task(
+    evolved: Task, task: Task
+) -> None:
     assert (evolved.split, evolved.subset, evolved.origin) == (Split.TRAIN, "evolved", "evolved")
     assert evolved.world == task.world
     verifier = cast(AppWorldVerifier, evolved.verifier)
@@ -108,7 +110,9 @@ def test_a_replay_scores_every_prefix(evolved: Task, like: str) -> None:
     assert replay(evolved, ["print(x)"]).errors[0].endswith("NameError: name 'x' is not defined")
 
 
-def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]]) -> None:
+def test_a_solution_that_changes_more_than_required_fails(
+    evolved: Task, songs: list[dict[str, Any]]
+) -> None:
     more = act_code(LIBRARY, LIBRARY.acts[1], songs[0])
     assert replay(evolved, [*evolved.solution[:-1], more, FINISH]).scores[-1] == 0.0
 
@@ -129,7 +133,7 @@ def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]
         (["SEEN", "LIKE", "FINISH"], {"scenario": "builtin/0000000"}, "the draft names scenario"),
     ],
 )
-def test_what_proves_nothing_is_rejected(
+def test_a_draft_that_proves_no_task_is_refused_with_a_reason(
     task: Task, like: str, actions: list[str], changes: dict[str, Any], reason: str
 ) -> None:
     spelled = {"SEEN": SEEN, "LIKE": [like], "FINISH": [FINISH]}
@@ -138,13 +142,13 @@ def test_what_proves_nothing_is_rejected(
         BENCHMARK.build(draft(task, solution, **changes))
 
 
-def test_a_name_that_reads_like_a_number_is_an_answer(task: Task) -> None:
+def test_an_answer_that_spells_nan_or_infinity_is_text(task: Task) -> None:
     built = BENCHMARK.build(draft(task, ["apis.supervisor.complete_task(answer='Nan')"]))
     assert replay(built, built.solution).scores == (0.0, 1.0)
     assert replay(built, ["apis.supervisor.complete_task(answer='Infinity')"]).scores[-1] == 0.0
 
 
-def test_two_runs_that_differ_are_rejected(task: Task) -> None:
+def test_a_draft_whose_replays_differ_is_rejected(task: Task) -> None:
     code = "import random\nrandom.seed()\napis.supervisor.complete_task(answer=random.random())"
     verdict = run_gates(default_gates(BENCHMARK, min_steps=1), draft(task, [code])).verdict
     assert (verdict.gate, verdict.reason) == (
@@ -154,13 +158,15 @@ def test_two_runs_that_differ_are_rejected(task: Task) -> None:
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_nothing_is_built_in_a_held_out_world(split: str, like: str, root: Path) -> None:
+def test_a_draft_in_a_held_out_world_is_refused(split: str, like: str, root: Path) -> None:
     held_out = coevo_gym.tasks("appworld", split)[0]
     with pytest.raises(BuildError, match="is not a training task"):
         BENCHMARK.build(draft(held_out, [*SEEN, like, FINISH]))
 
 
-def test_an_answer_is_asked_for(task: Task, songs: list[dict[str, Any]]) -> None:
+def test_the_answer_of_the_solution_becomes_the_required_answer(
+    task: Task, songs: list[dict[str, Any]]
+) -> None:
     built = BENCHMARK.build(draft(task, [*SEEN, answer_code(len(songs))]))
     assert float(cast(AppWorldVerifier, built.verifier).answer) == len(songs)
     assert replay(built, [*SEEN, answer_code(len(songs) + 1)]).scores[-1] == 0.0
@@ -186,7 +192,7 @@ def test_a_walk_becomes_drafts_that_can_be_built(task: Task, like: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_loop_finds_tasks_without_a_model(root: Path) -> None:
+def test_an_evolution_round_without_a_model_finds_tasks(root: Path) -> None:
     native = coevo_gym.tasks("appworld", "train")
     explorer = ScriptedExplorer(BENCHMARK, rounds=3, max_steps=10)
     evolver = GatedEvolver(BENCHMARK, explorer, native=native)
@@ -207,7 +213,7 @@ apis.simple_note.create_note(title="a", content="b", access_token=token)
 
 
 @pytest.mark.parametrize("email", ["ada.nord@gmail.com", "bo.lind@gmail.com"])
-def test_a_draft_with_a_forged_token_does_not_build(task: Task, email: str) -> None:
+def test_a_draft_with_a_forged_token_is_refused(task: Task, email: str) -> None:
     code = FORGED.replace("EMAIL", email)
     forged = draft(task, [f"exec({code!r}, globals())", FINISH])
     with pytest.raises(BuildError, match=r"(?s)action 1 of 2 fails: .*status code is 401"):

@@ -31,7 +31,9 @@ def children(process: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["maker", "parent"])
-def test_workers_die_with_it(root: Path, tmp_path: Path, killed: str) -> None:
+def test_workers_end_if_the_builder_or_its_parent_is_killed(
+    root: Path, tmp_path: Path, killed: str
+) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", START, str(prefix.engine_python()), str(SCRIPT), str(tmp_path)],
         env=prefix.engine_environment(tmp_path),

@@ -102,21 +102,21 @@ TRACES: list[tuple[str, list[Ran], list[str]]] = [
 
 
 @pytest.mark.parametrize(("label", "steps", "failed"), TRACES)
-def test_labels(label: str, steps: list[Ran], failed: list[str]) -> None:
+def test_each_trace_gets_its_label(label: str, steps: list[Ran], failed: list[str]) -> None:
     assert label_of("appworld", played(steps, failed)) == label
 
 
 @pytest.mark.parametrize("steps", [[DONE], [LOGIN, DONE], [SYNTAX, answered(422), LOGIN, DONE]])
-def test_a_task_that_is_done_passes(steps: list[Ran]) -> None:
+def test_a_successful_episode_is_labelled_pass(steps: list[Ran]) -> None:
     assert label_of("appworld", played(steps, [], success=True)) == "pass"
 
 
 @pytest.mark.parametrize("failed", [[ANSWER], [DATA, ANSWER], [COMPLETED]])
-def test_nothing_done_is_an_empty_turn(failed: list[str]) -> None:
+def test_an_episode_without_actions_is_labelled_an_empty_turn(failed: list[str]) -> None:
     assert label_of("appworld", played([], failed)) == "empty_turn_model_response"
 
 
-def test_what_nobody_has_judged_has_no_label() -> None:
+def test_an_ungraded_episode_has_no_label() -> None:
     diagnosis = require_diagnosable(get_benchmark("appworld")).diagnose(
         episode([Step("", "", "x")])
     )
@@ -180,13 +180,13 @@ ALSO: list[tuple[str, list[Ran]]] = [
 
 
 @pytest.mark.parametrize(("mode", "steps", "failed"), MODES)
-def test_failure_modes(mode: str, steps: list[Ran], failed: list[str]) -> None:
+def test_each_trace_gets_its_failure_mode(mode: str, steps: list[Ran], failed: list[str]) -> None:
     (actual, *_) = modes_of("appworld", played(steps, failed))
     assert actual == mode
 
 
 @pytest.mark.parametrize(("mode", "steps"), ALSO)
-def test_what_all_benchmarks_share_is_named_after_what_the_tests_say(
+def test_shared_failure_modes_come_after_the_mode_from_the_failed_tests(
     mode: str, steps: list[Ran]
 ) -> None:
     (_, *modes) = modes_of("appworld", played(steps, [DATA]))
@@ -194,7 +194,7 @@ def test_what_all_benchmarks_share_is_named_after_what_the_tests_say(
     assert mode not in modes_of("appworld", played([LOGIN, *[Ran()] * 6, DONE], [DATA]))
 
 
-def test_every_mode_has_three_traces() -> None:
+def test_every_failure_mode_has_three_traces() -> None:
     counts = Counter([*(mode for mode, _, _ in MODES), *(mode for mode, _ in ALSO)])
     assert set(counts) == set(require_diagnosable(get_benchmark("appworld")).modes)
     assert min(counts.values()) >= 3
@@ -214,7 +214,7 @@ REAL: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.slow
-def test_real_episodes(root: Path) -> None:
+def test_episodes_on_the_real_engine_get_the_expected_labels(root: Path) -> None:
     """The texts above are the engine's: a question is answered wrongly after each of these."""
     asked = next(
         task

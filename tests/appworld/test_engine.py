@@ -69,9 +69,9 @@ def wait_for_end(process: int) -> None:
     assert ended, f"process {process} is still there"
 
 
-class TestStock:
+class TestStockParity:
     @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
-    def test_solutions_lead_to_the_same(
+    def test_solutions_give_the_outputs_changes_and_grade_of_the_stock_engine(
         self, root: Path, world: WorldSession, stock: Stock, task_ids: tuple[str, ...], every: int
     ) -> None:
         chosen = task_ids[::every]
@@ -84,7 +84,7 @@ class TestStock:
             assert world.diff()._asdict() == {k: expected[k] for k in Diff._fields}, task
             assert [list(test) for test in world.grade()] == expected["tests"], task
 
-    def test_nothing_done_is_nothing_changed(
+    def test_a_step_without_calls_changes_nothing_and_fails(
         self, world: WorldSession, stock: Stock, task_id: str
     ) -> None:
         (expected,) = stock([{"task_id": task_id, "codes": ["x = 1"]}])
@@ -109,7 +109,7 @@ def test_a_refused_step_leaves_a_completed_task_completed(
 
 
 class TestBrief:
-    def test_it_tells_what_the_task_says(
+    def test_the_brief_has_the_instruction_supervisor_date_and_apps_of_the_task(
         self, root: Path, world: WorldSession, task_id: str
     ) -> None:
         specs = json.loads((root / "data" / "tasks" / task_id / "specs.json").read_text())
@@ -120,7 +120,7 @@ class TestBrief:
         assert "login" in brief.apps["spotify"]
         assert "admin" not in brief.apps
 
-    def test_another_instruction_is_in_the_database_too(
+    def test_a_replaced_instruction_is_also_in_the_database(
         self, world: WorldSession, task_id: str
     ) -> None:
         assert world.begin(task_id, "Dance!").instruction == "Dance!"
@@ -129,7 +129,7 @@ class TestBrief:
         assert world.diff() == Diff({}, None, "")
         assert world.begin(task_id).instruction != "Dance!"
 
-    def test_no_world_no_step(self, root: Path) -> None:
+    def test_using_a_world_before_it_begins_raises(self, root: Path) -> None:
         world = WorldSession(root)
         for act in (lambda: world.step("x"), world.grade, world.diff):
             with pytest.raises(ResetNeeded, match="Call begin"):
@@ -137,13 +137,15 @@ class TestBrief:
         world.close()
         world.close()
 
-    def test_an_unknown_task_is_a_fault(self, world: WorldSession, task_id: str) -> None:
+    def test_an_unknown_task_raises_and_leaves_the_engine_usable(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         with pytest.raises(EnvBackendError, match="nowhere_1"):
             world.begin("nowhere_1")
         world.begin(task_id)
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
-    def test_without_an_engine(
+    def test_beginning_without_an_installed_engine_raises(
         self, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, task_id: str
     ) -> None:
         monkeypatch.setenv("COEVO_HOME", str(tmp_path))
@@ -213,20 +215,20 @@ ASTRAY: tuple[str | list[str] | dict[str, str], ...] = (
 
 UNTELLABLE = {
     "infinite": float("inf"),
-    "no number": float("-nan"),
+    "not a number": float("-nan"),
     "huge": 1 << 64,
     "surrogate": "\ud800",
-    "in a list": ["\udfff"],
-    "as a name": {"\ud800": 1},
-    "number in it": {"a": [float("nan")]},
-    "in lists": json.loads("[" * 300 + "]" * 300),
+    "surrogate in a list": ["\udfff"],
+    "surrogate as a key": {"\ud800": 1},
+    "not a number, nested": {"a": [float("nan")]},
+    "deeply nested lists": json.loads("[" * 300 + "]" * 300),
 }
 """What JSON or UTF-8 cannot tell."""
 
 
 class TestRequests:
     @pytest.mark.parametrize("case", REFUSED)
-    def test_what_is_refused(
+    def test_a_request_for_anything_but_a_public_api_is_refused(
         self, requests: tuple[Engine, socket.socket, Channel], case: str
     ) -> None:
         engine, _, channel = requests
@@ -238,7 +240,7 @@ class TestRequests:
         assert engine.ask("diff")["diff"] == {}
 
     @pytest.mark.parametrize("piece", ASTRAY, ids=repr)
-    def test_an_argument_does_not_lead_elsewhere(
+    def test_an_argument_cannot_redirect_a_request_to_another_route(
         self, requests: tuple[Engine, socket.socket, Channel], piece: Any
     ) -> None:
         engine, _, channel = requests
@@ -250,7 +252,7 @@ class TestRequests:
     @pytest.mark.parametrize(
         "piece", ["／", "．．", "。", "..;", ";x=1", "a@b.c", "1 2", "1:2", "&x=1"]
     )
-    def test_other_signs_are_a_piece_of_an_address(
+    def test_special_characters_stay_part_of_the_argument(
         self, requests: tuple[Engine, socket.socket, Channel], piece: str
     ) -> None:
         _, _, channel = requests
@@ -258,7 +260,7 @@ class TestRequests:
         assert "song_id: value is not a valid integer" in channel.receive(PATIENCE_S)["error"]
 
     @pytest.mark.parametrize("case", UNTELLABLE)
-    def test_what_cannot_be_told_is_not_taken(
+    def test_an_answer_that_cannot_be_stored_is_refused(
         self, requests: tuple[Engine, socket.socket, Channel], case: str
     ) -> None:
         engine, _, channel = requests
@@ -269,7 +271,7 @@ class TestRequests:
         assert engine.ask("step_end")["completed"] is False
 
     @pytest.mark.parametrize("answer", ["NaN", "Infinity", "-Infinity"])
-    def test_a_text_that_the_engine_takes_for_no_number(
+    def test_an_answer_that_spells_nan_or_infinity_is_text(
         self, requests: tuple[Engine, socket.socket, Channel], answer: str
     ) -> None:
         engine, _, channel = requests
@@ -280,7 +282,7 @@ class TestRequests:
         assert engine.ask("diff")["answer"] == answer
         assert not all(test["passed"] for test in engine.ask("grade")["tests"])
 
-    def test_beyond_the_limit_nothing_is_called(
+    def test_calls_beyond_the_limit_of_a_step_are_refused(
         self, requests: tuple[Engine, socket.socket, Channel], task_id: str
     ) -> None:
         engine, _, channel = requests
@@ -295,7 +297,7 @@ class TestRequests:
             assert "exceeded the limit of 2" in answers[-1]["error"]
             assert engine.ask("step_end")["calls"] == ["supervisor.show_profile"] * 2
 
-    def test_arguments_have_a_limit(
+    def test_arguments_beyond_the_total_size_limit_are_refused(
         self, requests: tuple[Engine, socket.socket, Channel], task_id: str
     ) -> None:
         engine, _, channel = requests
@@ -311,7 +313,7 @@ class TestRequests:
             assert ["may total at most" in error for error in errors] == [False] * 16 + [True]
             assert len(engine.ask("step_end")["calls"]) == 16
 
-    def test_a_call_that_keeps_the_engine_busy_is_ended(
+    def test_a_call_over_the_time_limit_is_stopped(
         self, requests: tuple[Engine, socket.socket, Channel], task_id: str
     ) -> None:
         engine, _, channel = requests
@@ -337,7 +339,7 @@ class TestRequests:
         ],
         ids=["long", "deep", "too long", "too deep for the parser"],
     )
-    def test_a_check_that_keeps_the_engine_busy_is_ended(
+    def test_a_syntax_check_beyond_its_limits_is_stopped(
         self, requests: tuple[Engine, socket.socket, Channel], code: str, kind: str, message: str
     ) -> None:
         engine, _, _ = requests
@@ -346,7 +348,7 @@ class TestRequests:
         assert engine.ask("check", code="print(1)") == {"kind": "", "message": ""}
         assert engine.ask("check", code="import subprocess")["kind"] == "unsafe"
 
-    def test_descriptors_are_not_kept(
+    def test_descriptors_sent_with_a_request_are_closed(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:
         engine, connection, channel = requests
@@ -357,7 +359,7 @@ class TestRequests:
             assert "No app named" in channel.receive(PATIENCE_S)["error"]
         assert len(list(folder.iterdir())) == before
 
-    def test_all_that_is_offered_is_public(
+    def test_all_offered_apis_are_documented(
         self, requests: tuple[Engine, socket.socket, Channel], root: Path, task_id: str
     ) -> None:
         engine, _, _ = requests
@@ -379,9 +381,9 @@ class TestRequests:
             b"\xff\n",
             b"[" * 99_999 + b"\n",
         ],
-        ids=["long", "endless", "no JSON", "list", "number", "no text", "deep"],
+        ids=["long", "endless", "not JSON", "list", "number", "not text", "deep"],
     )
-    def test_who_breaks_the_rules_is_cut_off(
+    def test_a_client_that_violates_the_protocol_is_disconnected(
         self, requests: tuple[Engine, socket.socket, Channel], line: bytes
     ) -> None:
         engine, connection, channel = requests
@@ -390,7 +392,7 @@ class TestRequests:
             channel.receive(PATIENCE_S)
         assert engine.ask("step_end") == {"completed": False, "calls": [], "attached": False}
 
-    def test_a_byte_out_of_band_cuts_off(
+    def test_a_client_that_sends_out_of_band_data_is_disconnected(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:
         engine, connection, channel = requests
@@ -404,7 +406,7 @@ class TestRequests:
         assert engine.ask("grade")["tests"]
 
     @pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR])
-    def test_a_line_without_an_end_on_a_socket_half_closed(
+    def test_an_unfinished_line_on_a_half_closed_socket_does_not_block_the_engine(
         self, requests: tuple[Engine, socket.socket, Channel], how: int
     ) -> None:
         engine, connection, _ = requests
@@ -413,7 +415,7 @@ class TestRequests:
         assert engine.ask("step_end")["completed"] is False
         assert engine.ask("grade")["tests"]
 
-    def test_between_steps_nothing_is_called(
+    def test_requests_between_steps_wait_for_the_next_step(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:
         engine, connection, channel = requests
@@ -430,7 +432,7 @@ class TestRequests:
         ended = engine.ask("step_end")
         assert (ended["calls"], ended["completed"]) == (["supervisor.complete_task"], True)
 
-    def test_who_does_not_read_is_cut_off(
+    def test_a_client_that_does_not_read_is_disconnected(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:
         engine, connection, channel = requests
@@ -447,7 +449,7 @@ class TestRequests:
         assert engine.ask("step_end")["attached"] is False
         channel.close()
 
-    def test_orders_go_before_requests(
+    def test_commands_take_precedence_over_queued_requests(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:
         engine, connection, _ = requests
@@ -496,21 +498,23 @@ def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., W
     pool(tmp_path).close()
 
 
-class TestVerdict:
+class TestGrade:
     @pytest.mark.slow
-    def test_two_tests_of_one_wording_count_as_two(
+    def test_two_tests_with_the_same_wording_count_as_two(
         self, judged: Callable[..., WorldSession]
     ) -> None:
         tests = judged(TWICE, "one wording", "one wording").grade()
         assert [test.passed for test in tests] == [True, False]
 
-    def test_a_contradiction_is_a_fault(self, judged: Callable[..., WorldSession]) -> None:
+    def test_a_grade_that_contradicts_its_tests_raises(
+        self, judged: Callable[..., WorldSession]
+    ) -> None:
         world = judged("def evaluate(test, **_): pass")
         with pytest.raises(EnvBackendError, match="contradicts itself: success is True, but 0 of"):
             world.grade()
 
     @pytest.mark.slow
-    def test_a_state_that_the_tests_do_not_get_over_is_graded(
+    def test_a_state_that_breaks_the_tests_fails_all_of_them(
         self, judged: Callable[..., WorldSession]
     ) -> None:
         world = judged(BREAKING, "first", "second")
@@ -540,7 +544,7 @@ for title, song in {songs!r}.items():
 
 
 class TestDiff:
-    def test_it_is_the_same_in_another_process(
+    def test_a_diff_is_the_same_in_another_process(
         self, root: Path, world: WorldSession, task_ids: tuple[str, ...]
     ) -> None:
         other = WorldSession(root)
@@ -552,7 +556,9 @@ class TestDiff:
         assert results[0] == results[1]
         assert results[0][1].status == "success"
 
-    def test_order_does_not_show(self, world: WorldSession, task_id: str) -> None:
+    def test_a_diff_does_not_depend_on_the_order_of_changes(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         diffs = []
         for titles, songs in ((["a", "b"], {"p": 1, "q": 2}), (["b", "a"], {"q": 2, "p": 1})):
             world.begin(task_id)
@@ -564,7 +570,7 @@ class TestDiff:
         playlists = {row["playlist_id"] for row in diffs[0]["spotify.PlaylistSong"]["added"]}
         assert playlists == {"new 1", "new 2"}
 
-    def test_rows_alike_are_told_apart_by_what_refers_to_them(self) -> None:
+    def test_equal_new_rows_are_distinguished_by_the_rows_that_refer_to_them(self) -> None:
         groups = Model("app.Group", fake_table("groups"))
         members = Model("app.Member", fake_table("members", group_id="groups"))
 
@@ -578,7 +584,9 @@ class TestDiff:
         assert changes_of(1, 2) == changes_of(2, 1)
         assert set(changes_of(1, 2)) == {"new 1", "new 2"}
 
-    def test_what_differs_shows(self, world: WorldSession, task_id: str) -> None:
+    def test_different_changes_give_different_diffs(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         diffs = []
         for songs in ({"p": 1, "q": 2}, {"p": 2, "q": 1}, {"p": 1}, {"p": 1, "q": 1}):
             world.begin(task_id)
@@ -586,7 +594,9 @@ class TestDiff:
             diffs.append(json.dumps(world.diff().changes))
         assert len(set(diffs)) == 4
 
-    def test_a_detour_does_not_show(self, world: WorldSession, task_id: str) -> None:
+    def test_a_change_that_is_undone_is_not_in_the_diff(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         world.begin(task_id)
         detour = (
             "made = apis.simple_note.create_note(title='t', content='c', access_token=token)\n"
@@ -611,7 +621,7 @@ for number in range(900):
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_full_is_judged_and_not_used_again(
+def test_an_engine_out_of_memory_is_graded_and_not_reused(
     world: WorldSession, task_id: str
 ) -> None:
     world.begin(task_id)
@@ -628,7 +638,9 @@ def test_an_engine_that_is_full_is_judged_and_not_used_again(
 
 
 class TestPool:
-    def test_worlds_do_not_meet(self, root: Path, world: WorldSession, task_id: str) -> None:
+    def test_two_worlds_do_not_affect_each_other(
+        self, root: Path, world: WorldSession, task_id: str
+    ) -> None:
         other = WorldSession(root)
         for one in (world, other):
             one.begin(task_id)
@@ -638,7 +650,7 @@ class TestPool:
         assert other.diff().changes == {}
         other.close()
 
-    def test_a_token_of_an_earlier_world_is_not_logged_out(
+    def test_a_logout_in_an_earlier_world_does_not_invalidate_the_same_token(
         self, world: WorldSession, task_id: str
     ) -> None:
         code = "print(apis.simple_note.search_notes(access_token=token) is not None)"
@@ -648,7 +660,7 @@ class TestPool:
             assert world.step("apis.simple_note.logout(access_token=token)").kind is ErrorKind.NONE
 
     @pytest.mark.slow
-    def test_an_engine_is_used_again_until_it_is_worn(
+    def test_an_engine_is_reused_for_a_limited_number_of_episodes(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(pool_module, "EPISODES", 2)
@@ -668,7 +680,7 @@ class TestPool:
         wait_for_end(used[-1])
 
     @pytest.mark.slow
-    def test_nothing_is_left(
+    def test_closing_removes_the_processes_and_scratch_folders(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -689,8 +701,8 @@ class TestPool:
         assert scratch_folders(tmp_path) == []
 
 
-class TestDeath:
-    def test_of_an_engine_is_a_fault_of_the_episode(
+class TestKilledProcess:
+    def test_a_killed_engine_fails_the_episode_and_is_replaced(
         self, world: WorldSession, task_id: str
     ) -> None:
         world.begin(task_id)
@@ -703,7 +715,9 @@ class TestDeath:
         assert world._engine.pid != dead
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
-    def test_of_an_engine_amid_a_step(self, world: WorldSession, task_id: str) -> None:
+    def test_an_engine_killed_during_a_step_fails_the_episode_and_is_replaced(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         world.begin(task_id)
         assert world._engine is not None
         errors: list[str] = []
@@ -722,7 +736,9 @@ class TestDeath:
         world.begin(task_id)
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
-    def test_of_an_executor_keeps_the_world(self, world: WorldSession, task_id: str) -> None:
+    def test_a_killed_executor_loses_its_variables_but_not_the_world(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         world.begin(task_id)
         world.step(LOGIN + NOTES.format(titles=["kept"]))
         assert world._executor is not None
@@ -733,7 +749,7 @@ class TestDeath:
         assert "simple_note.Note" in world.diff().changes
 
     @pytest.mark.slow
-    def test_of_the_first_process_takes_all_engines_along(
+    def test_killing_the_first_process_ends_all_engines(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         own = Pool(root)
@@ -752,7 +768,7 @@ class TestDeath:
         own.close()
 
     @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit()"])
-    def test_of_ours_leaves_nothing(
+    def test_killing_or_exiting_the_main_process_leaves_no_processes_or_folders(
         self, root: Path, task_id: str, end: str, tmp_path: Path
     ) -> None:
         code = (

@@ -40,7 +40,9 @@ def task(tasks: tuple[Task, ...]) -> Task:
     return tasks[0]
 
 
-def test_the_first_observation_says_who_what_and_how(env: AppWorldEnv, task: Task) -> None:
+def test_the_first_observation_has_the_instruction_apps_and_api_docs(
+    env: AppWorldEnv, task: Task
+) -> None:
     observation, info = env.reset(options={"task": task})
     assert f"Task: {task.instruction}" in observation
     assert "apis.api_docs" in observation
@@ -63,7 +65,9 @@ def test_a_reference_solves_its_task(env: AppWorldEnv, task: Task) -> None:
 
 
 @pytest.mark.parametrize("reward_mode", ["success", "shaped"])
-def test_doing_nothing_earns_nothing(tasks: tuple[Task, ...], reward_mode: str) -> None:
+def test_completing_a_task_without_work_has_no_reward(
+    tasks: tuple[Task, ...], reward_mode: str
+) -> None:
     env = gym.make("CoEvolve-AppWorld-v0", reward_mode=reward_mode, disable_env_checker=True)
     for task in tasks[:: len(tasks) // 6]:
         env.reset(options={"task": task})
@@ -73,7 +77,9 @@ def test_doing_nothing_earns_nothing(tasks: tuple[Task, ...], reward_mode: str) 
     env.close()
 
 
-def test_variables_live_on_and_what_fails_is_told(env: AppWorldEnv, task: Task) -> None:
+def test_variables_persist_between_steps_and_errors_are_observed(
+    env: AppWorldEnv, task: Task
+) -> None:
     env.reset(options={"task": task})
     observation, *_, info = env.step("Let me see.\n```python\nx = 20 + 1\n```")
     assert observation.strip() == "Execution successful."
@@ -104,7 +110,7 @@ def test_bad_code_is_an_observation(env: AppWorldEnv, task: Task, code: str, kin
     observation.encode()
 
 
-def test_code_that_never_ends_is_killed_and_the_world_goes_on(root: Path, task: Task) -> None:
+def test_endless_code_is_killed_and_the_episode_continues(root: Path, task: Task) -> None:
     env = gym.make("CoEvolve-AppWorld-v0", step_limit_s=2.0, disable_env_checker=True)
     env.reset(options={"task": task})
     observation, *_, info = env.step("sum(range(10**12))")
@@ -115,7 +121,7 @@ def test_code_that_never_ends_is_killed_and_the_world_goes_on(root: Path, task: 
     env.close()
 
 
-def test_a_spent_budget_is_graded(env: AppWorldEnv, task: Task) -> None:
+def test_an_episode_that_uses_up_its_steps_is_graded(env: AppWorldEnv, task: Task) -> None:
     env.reset(options={"task": task})
     for _ in range(3):
         env.step("x = 1")
@@ -125,7 +131,9 @@ def test_a_spent_budget_is_graded(env: AppWorldEnv, task: Task) -> None:
     assert info["appworld.tests_total"] > 0
 
 
-def test_a_win_on_the_last_step_is_terminated(env: AppWorldEnv, task: Task) -> None:
+def test_success_on_the_last_step_terminates_instead_of_truncating(
+    env: AppWorldEnv, task: Task
+) -> None:
     env.reset(options={"task": task})
     for _ in range(3):
         env.step("x = 1")
@@ -133,8 +141,8 @@ def test_a_win_on_the_last_step_is_terminated(env: AppWorldEnv, task: Task) -> N
     assert (reward, terminated, truncated) == (1.0, True, False)
 
 
-def test_a_byte_out_of_band_saves_nobody_from_the_grade(env: AppWorldEnv, task: Task) -> None:
-    """Whatever comes of it, the episode goes on to its end and is graded."""
+def test_out_of_band_data_does_not_prevent_the_grade(env: AppWorldEnv, task: Task) -> None:
+    """Whether the step fails or not, the episode continues to its end and is graded."""
     env.reset(options={"task": task})
     code = (
         "import os, socket, sys\n"
@@ -146,7 +154,7 @@ def test_a_byte_out_of_band_saves_nobody_from_the_grade(env: AppWorldEnv, task: 
     assert (reward, terminated, info["end_reason"]) == (0.0, True, EndReason.FAILED)
 
 
-def test_tokens_read_the_same_in_every_run(env: AppWorldEnv, task: Task) -> None:
+def test_access_tokens_are_the_same_in_every_run(env: AppWorldEnv, task: Task) -> None:
     outputs = []
     for _ in range(2):
         env.reset(options={"task": task})
@@ -155,7 +163,7 @@ def test_tokens_read_the_same_in_every_run(env: AppWorldEnv, task: Task) -> None
     assert len(outputs[0]) > 100
 
 
-def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
+def test_no_scenario_has_tasks_in_two_splits(tasks: tuple[Task, ...]) -> None:
     sides = {task.scenario: task.split for task in tasks}
     assert all(sides[task.scenario] is task.split for task in tasks)
     assert {task.split for task in tasks} == set(NATIVE_SPLITS)
@@ -166,14 +174,14 @@ def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1.5, math.nan, math.inf, True, "3", None])
-def test_arguments_are_checked(root: Path, limit: Any) -> None:
+def test_an_invalid_step_limit_is_refused(root: Path, limit: Any) -> None:
     message = re.escape(f"step_limit_s must be positive, got {limit!r}")
     with pytest.raises(ConfigError, match=message):
         AppWorldEnv(step_limit_s=limit)
 
 
 @pytest.mark.parametrize("answer", ["float('nan')", "float('-inf')", "chr(0xd800)"])
-def test_an_answer_that_cannot_be_told_is_a_failed_call(
+def test_an_answer_that_cannot_be_stored_is_a_failed_call(
     env: AppWorldEnv, task: Task, answer: str
 ) -> None:
     env.reset(options={"task": task})

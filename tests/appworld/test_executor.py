@@ -163,7 +163,7 @@ SNIPPETS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_every_snippet_reads_as_in_the_stock_engine(
+def test_code_snippets_give_the_output_of_the_stock_engine(
     world: WorldSession, stock: Stock, task_id: str, every: int
 ) -> None:
     names = list(SNIPPETS)[::every]
@@ -184,8 +184,8 @@ FAULTS: dict[str, tuple[str, ErrorKind, str]] = {
     "base exception": (
         "class E(BaseException):\n    pass\nraise E('own')", ErrorKind.EXCEPTION, "E: own"
     ),
-    "no recursion end": ("def f():\n    f()\nf()", ErrorKind.EXCEPTION, "RecursionError"),
-    "error that cannot be told": (
+    "endless recursion": ("def f():\n    f()\nf()", ErrorKind.EXCEPTION, "RecursionError"),
+    "error that cannot be printed": (
         "class E(Exception):\n    def __str__(self):\n        raise SystemError\nraise E",
         ErrorKind.EXCEPTION, "E: <exception str() failed>",
     ),
@@ -253,7 +253,7 @@ FAULTS: dict[str, tuple[str, ErrorKind, str]] = {
         "        getattr(os, 'wri' + 'te')(i, b'x' * 10**7)\n    except OSError:\n        pass",
         ErrorKind.CRASH, "has died",
     ),
-    "forged answer, no text": (
+    "forged answer, not text": (
         "import os\nfor i in range(3, 256):\n    try:\n"
         "        getattr(os, 'wri' + 'te')(i, b'{\"output\": [1]}\\n')\n"
         "    except OSError:\n        pass",
@@ -297,7 +297,9 @@ def world_with_note(lasting: WorldSession, task_id: str) -> WorldSession:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_code_costs_at_most_its_own_process(world_with_note: WorldSession, fault: str) -> None:
+def test_faulty_code_costs_at_most_its_own_process(
+    world_with_note: WorldSession, fault: str
+) -> None:
     if fault in ("disk full", "forks") and (why := needs.bubblewrap()):
         pytest.skip(why)  # at the weaker level no file is written and no process started
     code, kind, message = FAULTS[fault]
@@ -316,7 +318,7 @@ def test_code_costs_at_most_its_own_process(world_with_note: WorldSession, fault
     assert '"kept"' in titles.output
 
 
-def test_code_runs_beside_a_thousand_open_files(
+def test_code_runs_if_this_process_has_a_thousand_open_files(
     root: Path, task_id: str, many_open_files: int
 ) -> None:
     world = WorldSession(root)
@@ -330,7 +332,9 @@ def test_code_runs_beside_a_thousand_open_files(
         world.close()
 
 
-def test_an_unasked_word_costs_the_process(world_with_note: WorldSession) -> None:
+def test_an_executor_that_sends_an_unrequested_line_is_replaced(
+    world_with_note: WorldSession,
+) -> None:
     speak = (
         "import os\n"
         "def late():\n"
@@ -347,8 +351,10 @@ def test_an_unasked_word_costs_the_process(world_with_note: WorldSession) -> Non
     assert world_with_note.step(ALIVE).kind is ErrorKind.NONE
 
 
-def test_what_a_thread_calls_is_in_the_record(world_with_note: WorldSession) -> None:
-    """And what it would like to call when the step is over is not called."""
+def test_calls_of_a_background_thread_are_recorded_and_end_with_the_step(
+    world_with_note: WorldSession,
+) -> None:
+    """Calls that it attempts after the step are not made."""
 
     def notes() -> int:
         return len(world_with_note.diff().changes["simple_note.Note"]["added"])
@@ -366,13 +372,13 @@ def test_what_a_thread_calls_is_in_the_record(world_with_note: WorldSession) -> 
     world_with_note.step("import os\nos.abort()")
 
 
-def test_output_is_cut_where_it_is_asked(world_with_note: WorldSession) -> None:
+def test_output_is_cut_at_the_requested_length(world_with_note: WorldSession) -> None:
     ran = world_with_note.step("print('x' * 200)", max_chars=100)
     assert ran.output == "x" * 100 + "\n[cut: only 100 characters are shown]"
     assert world_with_note.step("print('x' * 99)", max_chars=100).output == "x" * 99 + "\n"
 
 
-def test_only_what_runs_is_counted(world_with_note: WorldSession) -> None:
+def test_only_calls_that_run_are_recorded(world_with_note: WorldSession) -> None:
     assert world_with_note.step("apis.supervisor.show_profile(\n").calls == ()
     ran = world_with_note.step(
         "apis.supervisor.show_profile()\napis.spotify.show_song(song_id=99999)"
@@ -381,14 +387,14 @@ def test_only_what_runs_is_counted(world_with_note: WorldSession) -> None:
     assert not ran.completed
 
 
-def test_limit_of_calls_holds_for_each_step(world_with_note: WorldSession) -> None:
+def test_the_limit_of_calls_applies_to_each_step(world_with_note: WorldSession) -> None:
     loop = "n = 0\nwhile True:\n    apis.supervisor.show_profile()\n    n += 1"
     assert "Number of requests exceeded the limit of 1000" in world_with_note.step(loop).output
     assert world_with_note.step("print(n)").output == "1000\n"
     assert world_with_note.step(ALIVE).kind is ErrorKind.NONE
 
 
-def test_addresses_are_the_same_in_every_run(world_with_note: WorldSession) -> None:
+def test_printed_object_addresses_are_zero(world_with_note: WorldSession) -> None:
     code = (
         "class A:\n    def f(self):\n        yield\n"
         "print(apis.simple_note.login, A(), A().f, A().f())\n"
@@ -408,7 +414,7 @@ def test_addresses_are_the_same_in_every_run(world_with_note: WorldSession) -> N
     )
 
 
-def test_the_folder_that_we_work_in_cannot_be_read(
+def test_code_cannot_read_the_working_directory_of_this_process(
     root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zones = code_packages() / "tzdata" / "zoneinfo"
@@ -427,7 +433,7 @@ def test_the_folder_that_we_work_in_cannot_be_read(
     world.close()
 
 
-def test_what_code_can_import(world_with_note: WorldSession) -> None:
+def test_code_can_import_packages_but_not_the_engine(world_with_note: WorldSession) -> None:
     hidden = "\n".join(
         f"try:\n    import {name}\n    print({name!r})\nexcept ImportError:\n    pass"
         for name in (

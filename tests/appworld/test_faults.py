@@ -42,7 +42,9 @@ def idle(pool: Pool) -> list[Engine]:
     return list(pool._idle)
 
 
-def test_all_threads_share_one_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_create_the_pool_at_once_share_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both_make_one = threading.Barrier(2, timeout=60)
 
     class Slow(Pool):
@@ -56,7 +58,7 @@ def test_all_threads_share_one_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert first is second
 
 
-def test_episodes_of_their_own_threads_begin_beside_each_other(
+def test_episodes_in_different_threads_begin_concurrently(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both_begin, begin = threading.Barrier(2, timeout=60), WorldSession.begin
@@ -78,7 +80,7 @@ def test_episodes_of_their_own_threads_begin_beside_each_other(
 
 
 class TestIdleEngines:
-    def test_all_are_replaced_when_their_first_process_has_died(
+    def test_idle_engines_are_all_replaced_when_their_first_process_has_died(
         self, root: Path, own: Pool, task_id: str
     ) -> None:
         assert own._zygote is not None
@@ -92,7 +94,7 @@ class TestIdleEngines:
         assert own._idle == []
         world.close()
 
-    def test_dead_ones_are_passed_over(self, root: Path, own: Pool, task_id: str) -> None:
+    def test_dead_idle_engines_are_skipped(self, root: Path, own: Pool, task_id: str) -> None:
         living, *dead = (engine.pid for engine in idle(own))
         for process in dead:
             os.kill(process, signal.SIGKILL)
@@ -105,7 +107,7 @@ class TestIdleEngines:
         world.close()
 
     @pytest.mark.slow
-    def test_one_that_a_world_has_kept_is_replaced(
+    def test_a_dead_engine_of_a_world_is_replaced_at_its_next_begin(
         self, root: Path, own: Pool, task_id: str
     ) -> None:
         world = WorldSession(root)
@@ -118,7 +120,7 @@ class TestIdleEngines:
         world.close()
 
     @pytest.mark.slow
-    def test_a_first_process_that_cannot_be_told_to_bury_is_replaced(self, own: Pool) -> None:
+    def test_an_unreachable_first_process_is_replaced(self, own: Pool) -> None:
         engine = own.take()
         assert own._zygote is not None
         own._zygote._control.shut_down()
@@ -129,7 +131,7 @@ class TestIdleEngines:
 
 
 class TestWorld:
-    def test_a_late_answer_is_not_taken_for_the_next(
+    def test_a_late_answer_is_not_used_for_the_next_request(
         self, world: WorldSession, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         world.begin(task_id)
@@ -143,7 +145,7 @@ class TestWorld:
         world.begin(task_id)
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
-    def test_an_executor_that_does_not_start_leaves_no_world(
+    def test_a_world_whose_executor_does_not_start_has_not_begun(
         self, world: WorldSession, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patch:

@@ -25,7 +25,7 @@ NOTE = {"simple_note.Note": {"added": [], "updated": [], "removed": [{"title": "
         ([], [], 0.0, False),
     ],
 )
-def test_the_score_counts_what_must_be_earned(
+def test_the_score_counts_only_tests_that_fail_without_work(
     earned: list[bool], intact: list[bool], score: float, success: bool
 ) -> None:
     tests = [Check("", EARNED, passed) for passed in earned] + [Check("", KEPT, p) for p in intact]
@@ -48,7 +48,7 @@ def test_the_score_counts_what_must_be_earned(
         ({"spotify.SongLike": NOTE["simple_note.Note"]}, 3, True, 0.5, False),
     ],
 )
-def test_changes_and_answer_are_compared(
+def test_changes_and_answer_must_match_the_verifier(
     changes: dict[str, Any], answer: Any, completed: bool, score: float, success: bool
 ) -> None:
     verifier = AppWorldVerifier(changes=LIKE, answer="3")
@@ -56,7 +56,7 @@ def test_changes_and_answer_are_compared(
     assert (verdict.score, verdict.success) == (score, success)
 
 
-def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
+def test_an_answer_to_a_task_without_a_question_is_wrong() -> None:
     verifier = AppWorldVerifier(changes=LIKE)
     assert grade_changes(verifier, LIKE, None, completed=True).success
     assert not grade_changes(verifier, LIKE, "all done", completed=True).success
@@ -74,7 +74,7 @@ def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
         ([10**400], ["1" + "0" * 400]),
     ],
 )
-def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:
+def test_equivalent_answers_normalise_to_the_same_value(one: Any, other: Any) -> None:
     assert normalise_answer(one) == normalise_answer(other)
 
 
@@ -82,5 +82,5 @@ def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:
     ("one", "other"),
     [(None, "none"), (None, 0), (True, "true"), ([1, 2], [2, 1]), ("a b", "ab"), ("1e999", "inf")],
 )
-def test_what_does(one: Any, other: Any) -> None:
+def test_different_answers_normalise_to_different_values(one: Any, other: Any) -> None:
     assert normalise_answer(one) != normalise_answer(other)

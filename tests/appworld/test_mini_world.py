@@ -89,14 +89,16 @@ def read(folder: Path, split: str) -> MiniTask:
     )
 
 
-def test_its_name_stands_for_its_content(root: Path) -> None:
+def test_the_name_of_the_built_in_world_changes_with_its_content(root: Path) -> None:
     """Tasks name the world that they were made in: another content needs another name."""
     content = json.dumps(digests(root / "data"), sort_keys=True).encode()
     assert root.name == "builtin-4b8f42488c9b"
     assert sha256(content).hexdigest().startswith("b2a52cce5a48683d")
 
 
-def test_it_is_large_enough(tasks: list[MiniTask], root: Path) -> None:
+def test_the_built_in_world_has_enough_tasks_scenarios_and_apps(
+    tasks: list[MiniTask], root: Path
+) -> None:
     assert len({task.supervisor for task in tasks}) >= 5
     assert len({app for task in tasks for app in task.apps}) >= 9
     assert len(tasks) == N_TASKS >= 60
@@ -107,7 +109,7 @@ def test_it_is_large_enough(tasks: list[MiniTask], root: Path) -> None:
     assert all(re.fullmatch("[0-9a-f]{7}_[1-3]", task.id) for task in tasks)
 
 
-def test_every_scenario_has_three_tasks_that_differ(tasks: list[MiniTask]) -> None:
+def test_every_scenario_has_three_different_tasks(tasks: list[MiniTask]) -> None:
     scenarios = defaultdict(list)
     for task in tasks:
         scenarios[task.scenario].append(task)
@@ -136,7 +138,7 @@ def test_enough_tasks_are_not_trivial(tasks: list[MiniTask]) -> None:
     assert sum(task.answer is None for task in tasks) >= 0.2 * len(tasks)
 
 
-def test_the_metadata_fits_the_files(tasks: list[MiniTask]) -> None:
+def test_the_metadata_of_each_task_matches_its_files(tasks: list[MiniTask]) -> None:
     for task in tasks:
         lines = [line for line in task.solution.splitlines() if line]
         calls = set(re.findall(r"apis\.(\w+)\.(\w+)", task.solution))
@@ -149,7 +151,7 @@ def test_the_metadata_fits_the_files(tasks: list[MiniTask]) -> None:
         assert task.labels["no_op_pass"] >= 1
 
 
-def test_solutions_know_nothing_that_the_instruction_does_not_say(tasks: list[MiniTask]) -> None:
+def test_solutions_use_only_values_from_the_instruction(tasks: list[MiniTask]) -> None:
     for task in tasks:
         assert all(str(value) in task.instruction for value in task.values.values()), task.id
         tree = ast.parse(task.solution)
@@ -288,7 +290,7 @@ def test_side_effects_fail_unless_they_are_undone(stock: Stock, tasks: list[Mini
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_second_build_is_the_same_under_another_hash_seed(root: Path, tmp_path: Path) -> None:
+def test_a_second_build_with_another_hash_seed_is_identical(root: Path, tmp_path: Path) -> None:
     subprocess.run(
         [prefix.engine_python(), SCRIPT, tmp_path, str(os.getpid())],
         env={**prefix.engine_environment(tmp_path), "PYTHONHASHSEED": "7"},
@@ -309,7 +311,7 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def test_it_says_how_to_be_called(root: Path) -> None:
+def test_the_builder_without_arguments_prints_its_usage(root: Path) -> None:
     done = subprocess.run(
         [prefix.engine_python(), SCRIPT], capture_output=True, text=True, timeout=600, check=False
     )

@@ -45,7 +45,7 @@ SIGNED_IN = (sign_in_code("spotify"), "Execution successful.")
 LISTED = (look_code(LIBRARY), json.dumps(SONGS))
 
 
-def test_all_moves_are_python() -> None:
+def test_all_moves_are_valid_python() -> None:
     for look in LOOKS:
         row = dict.fromkeys(_fields(), "x")
         codes = [
@@ -64,30 +64,30 @@ def _fields() -> set[str]:
     return {part.partition("}")[0] for text in texts for part in text.split("{")[1:]}
 
 
-def test_only_apps_of_the_task_are_signed_in_to() -> None:
+def test_choices_sign_in_only_to_apps_of_the_task() -> None:
     assert choices(view()) == (sign_in_code("spotify"), sign_in_code("venmo"), FINISH)
 
 
-def test_lists_follow_a_sign_in_that_worked() -> None:
+def test_lists_are_offered_after_a_successful_sign_in() -> None:
     assert look_code(LIBRARY) in choices(view(SIGNED_IN))
     assert sign_in_code("spotify") not in choices(view(SIGNED_IN))
     failed = (sign_in_code("spotify"), "Execution failed. Traceback:\n…")
     assert look_code(LIBRARY) not in choices(view(failed))
 
 
-def test_acts_follow_a_list_and_leave_out_what_has_no_name_of_its_own() -> None:
+def test_acts_are_offered_for_listed_rows_with_a_unique_name() -> None:
     offered = choices(view(SIGNED_IN, LISTED))
     assert LIKE in offered
     assert not any("Twice" in code for code in offered)
 
 
-def test_answers_are_counts_of_what_is_asked_for() -> None:
+def test_answers_are_offered_for_counts_that_the_instruction_asks_for() -> None:
     asked = "How many songs in my library are by Low Tide?"
     offered = choices(view(SIGNED_IN, LISTED, instruction=asked))
     assert [code for code in offered if "answer=" in code] == [answer_code(4), answer_code(2)]
 
 
-def test_a_walk_is_read_back_from_its_text() -> None:
+def test_the_state_of_a_walk_is_parsed_from_its_code_and_outputs() -> None:
     walk = MoveState([SIGNED_IN, LISTED, (LIKE, '{"message": "done"}')])
     assert walk.signed_in == ["spotify"]
     assert list(walk.listed) == [LIBRARY]
@@ -95,25 +95,25 @@ def test_a_walk_is_read_back_from_its_text() -> None:
     assert MoveState([SIGNED_IN, LISTED, (LIKE, "Execution failed. …")]).done == []
 
 
-def test_a_title_cannot_become_code() -> None:
+def test_a_title_with_a_line_break_cannot_add_code() -> None:
     row = {"song_id": 1, "title": "x\nimport os", "artists": []}
     code = act_code(LIBRARY, LIBRARY.acts[0], row)
     assert len(ast.parse(code).body) == 1
 
 
-def test_a_row_that_lacks_what_names_it_offers_nothing() -> None:
+def test_rows_without_a_title_offer_no_acts() -> None:
     odd = (look_code(LIBRARY), json.dumps([{"song_id": 1}, {"song_id": 2, "artists": []}]))
     offered = choices(view(SIGNED_IN, odd))
     assert answer_code(2) in offered
     assert not any("song_id=" in code for code in offered)
 
 
-def test_a_list_that_was_cut_is_no_list() -> None:
+def test_a_list_whose_output_was_cut_is_ignored() -> None:
     cut = (look_code(LIBRARY), json.dumps(SONGS)[:-9] + "\n[cut: …]")
     assert choices(view(SIGNED_IN, cut)) == choices(view(SIGNED_IN))
 
 
-def test_the_code_in_a_text() -> None:
+def test_code_is_extracted_from_the_last_python_block_of_a_text() -> None:
     text = "I see.\n```python\nprint(1)\n```\nor\n```python\nprint(2)\n```\n```\nprint(3)\n```"
     assert code_of(text) == "print(2)"
     assert code_of("```python\nprint(1)") == "print(1)"
@@ -123,7 +123,7 @@ def test_the_code_in_a_text() -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "Python", "python3", "py", ""])
-def test_a_block_of_code_by_any_of_its_names(language: str) -> None:
+def test_a_code_block_is_recognised_by_every_name_of_python(language: str) -> None:
     assert code_of(f"So:\n```{language}\nprint(1)\n```\nThen I stop.") == "print(1)"
     assert code_of(f"So: ```{language}\nprint(1)```") == "print(1)"
 
@@ -140,11 +140,11 @@ def test_a_block_of_code_by_any_of_its_names(language: str) -> None:
         ("```" + " " * 200_000 + "x", "```" + " " * 200_000 + "x"),
     ],
 )
-def test_a_block_ends_at_a_fence_alone_on_its_line(text: str, code: str) -> None:
+def test_a_code_block_ends_at_a_fence_alone_on_its_line(text: str, code: str) -> None:
     assert code_of(text) == code
 
 
-def test_the_apps_in_a_code() -> None:
+def test_the_apps_that_code_calls_are_found() -> None:
     assert apps_of(LIKE) == ["spotify"]
     assert apps_of("for x in apis.phone.a():\n    apis.phone.b(x)\n    apis.venmo.c(x)") == [
         "phone",

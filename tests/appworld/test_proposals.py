@@ -32,7 +32,7 @@ def draft(*actions: str, instruction: str = "How many songs do I have?") -> tupl
     return result.solution
 
 
-def test_the_task_is_completed_at_the_end() -> None:
+def test_a_draft_completes_the_task_in_its_last_action() -> None:
     answer = "I know.\n```python\napis.supervisor.complete_task(answer=3)\n```"
     assert draft("print(1)", "x = 2") == ("print(1)", "x = 2", FINISH)
     assert draft("print(1)", answer) == ("print(1)", answer)
@@ -50,21 +50,23 @@ def test_the_task_is_completed_at_the_end() -> None:
         ((), "there are no actions"),
     ],
 )
-def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None:
+def test_a_proposal_that_cannot_become_a_draft_is_refused(
+    actions: tuple[str, ...], reason: str
+) -> None:
     with pytest.raises(BuildError, match=reason):
         draft(*actions)
 
 
 @given(proposal=PROPOSALS)
 @settings(max_examples=200)
-def test_anything_may_be_proposed(proposal: Proposal) -> None:
+def test_any_proposal_becomes_a_draft_or_is_refused(proposal: Proposal) -> None:
     context = Context(kind="blind", task=source())
     if result := draft_or_none(APPWORLD, proposal, context):
         assert result.context_id == context.id
 
 
 @pytest.mark.slow
-def test_rules_in_place_of_a_model_find_tasks() -> None:
+def test_a_scripted_explorer_in_place_of_a_model_finds_tasks() -> None:
     sources = APPWORLD.tasks(Split.TRAIN, "builtin")[::7]
     accepted, verdicts = walks.evolve_tasks(
         sources, appworld.busy, appworld.propose, max_steps=18, wanted=3

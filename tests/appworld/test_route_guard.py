@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("route_guard_script.py")
 
 
 @pytest.mark.slow
-def test_it_opens_to_one_api_at_a_time(root: Path, tmp_path: Path) -> None:
+def test_the_guard_admits_requests_to_one_api_at_a_time(root: Path, tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to(root / "data")
     done = subprocess.run(
         [prefix.engine_python(), "-s", SCRIPT, Path(pool.__file__).parents[1]],

@@ -35,7 +35,9 @@ def fake_engine(home: Path, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "engine_python", lambda: script)
 
 
-def test_data_from_a_folder_is_played(appworld_root: Path, home: Path) -> None:
+def test_official_data_installed_from_a_folder_can_be_played(
+    appworld_root: Path, home: Path
+) -> None:
     setup.install(appworld_root)
     assert setup.installation().data == f"81 official tasks ({home / 'data'})"
     task = coevo_gym.tasks("appworld", "test", "test_normal")[0]
@@ -46,7 +48,7 @@ def test_data_from_a_folder_is_played(appworld_root: Path, home: Path) -> None:
         assert (reward, terminated, info["end_reason"]) == (1.0, True, "solved")
 
 
-def test_data_that_is_incomplete_replaces_nothing(
+def test_incomplete_data_does_not_replace_the_installed_data(
     appworld_root: Path, home: Path, tmp_path: Path
 ) -> None:
     setup.install(appworld_root)
@@ -58,7 +60,7 @@ def test_data_that_is_incomplete_replaces_nothing(
     assert setup.installation().data.startswith("81 official tasks")
 
 
-def test_a_download_is_taken_whole(
+def test_a_download_installs_all_official_data(
     appworld_root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine(home, f'cp -r {appworld_root}/data "$root/data"', monkeypatch)
@@ -76,7 +78,7 @@ def test_a_download_is_taken_whole(
         ("exit 0", "did not create any data. Download it on a machine with a network"),
     ],
 )
-def test_a_download_that_fails_says_how_else(
+def test_the_error_of_a_failed_download_names_the_alternative(
     work: str, message: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine(home, work, monkeypatch)
@@ -87,7 +89,7 @@ def test_a_download_that_fails_says_how_else(
     assert not (home / "data").exists()
 
 
-def test_installing_without_a_source_makes_the_built_in_world(
+def test_installing_without_a_source_builds_the_built_in_world(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths: list[Path] = []

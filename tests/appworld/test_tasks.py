@@ -28,7 +28,9 @@ def data(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("subset", "split"),
     [("train", Split.TRAIN), ("dev", Split.VAL), ("test_normal", Split.TEST)],
 )
-def test_official_parts_keep_their_names(data: Path, subset: str, split: Split) -> None:
+def test_official_subsets_keep_their_names_and_belong_to_one_split(
+    data: Path, subset: str, split: Split
+) -> None:
     tasks = coevo_gym.tasks("appworld", split, subset)
     assert [task.name for task in tasks] == [
         f"appworld/{base}" for base in (data / "datasets" / f"{subset}.txt").read_text().split()
@@ -43,12 +45,14 @@ def test_official_parts_keep_their_names(data: Path, subset: str, split: Split) 
         coevo_gym.tasks("appworld", other, subset)
 
 
-def test_data_may_lie_in_a_folder_of_that_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_setting_may_name_the_folder_above_the_data(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COEVO_APPWORLD_DATA", str(data.parent))
     assert root_of(OFFICIAL) == data.parent
 
 
-def test_a_folder_that_is_no_data_is_told(
+def test_a_data_setting_that_names_no_data_folder_is_refused(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "appworld-data"
@@ -61,7 +65,7 @@ def test_a_folder_that_is_no_data_is_told(
         coevo_gym.tasks("appworld")
 
 
-def test_official_parts_need_official_data(root: Path) -> None:
+def test_official_subsets_without_official_data_raise(root: Path) -> None:
     with pytest.raises(BenchmarkNotInstalled, match="coevo install appworld --data"):
         coevo_gym.tasks("appworld", "train", "train")
     with pytest.raises(TaskError, match="AppWorld has no subset 'hard'"):
