@@ -116,13 +116,15 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
         (goal_of(KITCHEN.world), {}, "the same as the game's own goal"),  # type: ignore[arg-type]
     ],
 )
-def test_what_does_not_prove_a_task(goal: RoomGoal, changes: dict[str, Any], reason: str) -> None:
+def test_a_draft_that_proves_no_task_is_refused_with_a_reason(
+    goal: RoomGoal, changes: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(BuildError, match=reason):
         ALFWORLD.build(draft_of(goal, **changes))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_goal_s_own_words_are_words_for_it(kind: str) -> None:
+def test_the_generated_instructions_of_a_goal_are_accepted_for_it(kind: str) -> None:
     place = {"toggle" if kind == LOOK else "receptacle": "Shelf"}
     goal = RoomGoal.model_validate({"kind": kind, "object": "Egg", **place})
     for variant in range(WORDINGS):
@@ -132,7 +134,7 @@ def test_a_goal_s_own_words_are_words_for_it(kind: str) -> None:
             )
 
 
-def test_a_goal_that_holds_or_cannot_hold_is_refused() -> None:
+def test_a_goal_already_met_or_impossible_is_refused() -> None:
     place = next(objects for name, objects in sorted(facts()) if name == "inreceptacle")
     thing, room = (text.rpartition(" ")[0] for text in place)
     trivial = RoomGoal(kind=PICK, object=thing, receptacle=room)
@@ -158,14 +160,14 @@ def test_a_goal_that_holds_or_cannot_hold_is_refused() -> None:
         ("(and)))) (one more", "ParseError: Unexpected token"),
     ],
 )
-def test_the_worker_says_what_is_wrong_with_a_problem_and_lives_on(goal: str, fault: str) -> None:
+def test_the_worker_reports_an_invalid_problem_and_survives(goal: str, fault: str) -> None:
     attempt = try_out(*problem(goal), ["look"])
     assert attempt.won == ()
     assert fault in attempt.fault
     assert try_out(*problem(), KITCHEN.solution).won[-1]
 
 
-def test_a_goal_out_of_reach_is_not_won() -> None:
+def test_an_unreachable_goal_is_not_won() -> None:
     both = "(exists (?o - object) (and (objectType ?o PotatoType) (isHot ?o) (isCool ?o)))"
     assert try_out(*problem(both), draft().solution) == Trial((False,) * 7)
 
@@ -179,14 +181,16 @@ def test_a_goal_out_of_reach_is_not_won() -> None:
         ("{__import__('sys').exit(3)}", 60.0, "SystemExit: 3"),
     ],
 )
-def test_a_lost_worker_is_replaced(words: str, timeout_s: float, fault: str) -> None:
+def test_a_crashed_or_stuck_worker_is_reported_and_replaced(
+    words: str, timeout_s: float, fault: str
+) -> None:
     lost = try_out(*problem(words=words), ["look"], timeout_s=timeout_s)
     assert lost.won == ()
     assert fault in lost.fault
     assert try_out(*problem(), KITCHEN.solution).won[-1]
 
 
-def test_a_worker_that_is_killed_from_outside_is_no_fault_of_the_problem(tmp_path: Path) -> None:
+def test_a_worker_killed_from_outside_is_a_backend_error(tmp_path: Path) -> None:
     kill = "__import__('os').kill(__import__('os').getpid(), 9)"
     once = f"__import__('os').mkdir({str(tmp_path / 'killed')!r}) or {kill}"
     with pytest.raises(EnvBackendError, match="killed by the system"):
@@ -195,7 +199,7 @@ def test_a_worker_that_is_killed_from_outside_is_no_fault_of_the_problem(tmp_pat
     assert try_out(*problem(), KITCHEN.solution).won[-1]
 
 
-def test_a_worker_that_does_not_start_is_no_fault_of_the_problem(
+def test_a_worker_that_does_not_start_is_a_backend_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trial, "_worker", cache(lambda owner: trial._Worker()))
@@ -205,7 +209,7 @@ def test_a_worker_that_does_not_start_is_no_fault_of_the_problem(
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_threads_and_forks_get_their_own_answers() -> None:
+def test_threads_and_forks_get_the_answers_to_their_own_problems() -> None:
     trials: dict[int, Trial] = {}
 
     def play(n: int) -> None:
@@ -224,7 +228,7 @@ def test_threads_and_forks_get_their_own_answers() -> None:
     assert try_out(*problem(), ["look"]) == Trial((False, False))
 
 
-def test_only_scenes_to_train_in_are_built_in() -> None:
+def test_a_draft_in_a_test_or_unknown_scene_is_refused() -> None:
     test = coevo_gym.tasks("alfworld", "test", "builtin")[0]
     world = test.world.model_copy(update={"goal": POTATO})
     with pytest.raises(BuildError, match="is not a training game"):
@@ -237,7 +241,7 @@ def test_only_scenes_to_train_in_are_built_in() -> None:
             ALFWORLD.build(draft_of(POTATO, world=world))
 
 
-def test_an_evaluation_game_is_no_scene_for_drafts(official_games: Path) -> None:
+def test_a_draft_in_an_official_evaluation_game_is_refused(official_games: Path) -> None:
     digest = open_games().digest[:16]
     for subset, scene in (("valid_seen", Split.VAL), ("valid_unseen", Split.TEST)):
         task = ALFWORLD.tasks(scene, subset)[0]
@@ -247,13 +251,13 @@ def test_an_evaluation_game_is_no_scene_for_drafts(official_games: Path) -> None
             ALFWORLD.build(draft_of(POTATO, scenario=task.scenario, world=world))
 
 
-def test_what_is_evaluated_on_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_that_copies_a_held_out_game_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "is_held_out_copy", lambda world: world.goal == POTATO)
     with pytest.raises(BuildError, match="a validation or test game has the same scene"):
         ALFWORLD.build(draft())
 
 
-def test_a_replay_goes_on_after_a_mistake_and_after_the_win() -> None:
+def test_a_replay_continues_after_an_error_and_after_the_win() -> None:
     actions = ("look", "fly to moon", *KITCHEN.solution, "look")
     played = ALFWORLD.replay(KITCHEN, actions)
     assert [bool(error) for error in played.errors[:3]] == [False, True, False]
@@ -261,7 +265,7 @@ def test_a_replay_goes_on_after_a_mistake_and_after_the_win() -> None:
     assert played.fingerprint != ALFWORLD.replay(KITCHEN, ()).fingerprint
 
 
-def test_drafts_are_new_goals_of_all_kinds_in_the_scene_and_can_be_built() -> None:
+def test_drafts_are_new_buildable_goals_of_several_kinds_in_the_same_scene() -> None:
     rng = np.random.default_rng(0)
     drafts, kinds = [], Counter[str]()
     for task in TRAIN[::40]:
@@ -280,7 +284,7 @@ def test_drafts_are_new_goals_of_all_kinds_in_the_scene_and_can_be_built() -> No
     assert len({task.id for task in built}) > 0.9 * len(built)
 
 
-def test_drafts_prefer_what_the_walk_has_met() -> None:
+def test_drafts_prefer_objects_that_the_walk_has_met() -> None:
     context = Context(kind="rare", task=KITCHEN)
     solution = draft().solution
     near = trace_of(KITCHEN, tuple(solution[:-1]))

@@ -40,12 +40,12 @@ def check(game: BuiltinGame) -> None:
         assert running.won == (met == total) == (number == len(game.solution)), game.id
 
 
-def test_the_list_is_the_same_everywhere() -> None:
+def test_the_list_of_built_in_games_has_the_recorded_hash() -> None:
     text = repr([(*game, game.problem(), game.solution) for game in GAMES])
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "f1f7d83785b25e17"
 
 
-def test_no_two_games_are_the_same_and_all_speak_plainly() -> None:
+def test_built_in_games_are_distinct_and_have_plain_instructions() -> None:
     assert len(GAMES) >= 200
     assert len({game.id for game in GAMES}) == len(GAMES)
     assert len({(game.scene, game.goal) for game in GAMES}) == len(GAMES)
@@ -53,7 +53,7 @@ def test_no_two_games_are_the_same_and_all_speak_plainly() -> None:
 
 
 @pytest.mark.parametrize("split", NATIVE_SPLITS)
-def test_every_split_has_every_kind_and_every_sort_of_room(split: Split) -> None:
+def test_every_split_has_every_kind_of_goal_and_of_room(split: Split) -> None:
     games = [game for game in GAMES if BUILTIN_SPLIT[game.scene] is split]
     assert {game.goal.kind for game in games} == {*KINDS}
     assert {game.scene // 100 for game in games} == {0, 2, 3, 4}
@@ -66,7 +66,7 @@ def test_about_three_in_five_scenes_are_for_training() -> None:
 
 
 @pytest.mark.parametrize("game", A_FEW[:4], ids=lambda game: game.id)
-def test_a_room_knows_the_facts_that_the_engine_says(game: BuiltinGame) -> None:
+def test_the_facts_of_a_room_are_those_of_the_engine(game: BuiltinGame) -> None:
     assert {(name, objects) for name, objects in started(game).facts()} == _room(game.scene).facts
 
 

@@ -87,7 +87,7 @@ def stored(source: Path, folder: Path) -> Games:
 
 
 @pytest.mark.usefixtures("official_games")
-def test_every_official_game_is_there_and_its_id_says_what_it_is() -> None:
+def test_the_store_has_every_official_game_with_matching_fields() -> None:
     games = open_games()
     entries = {subset: games.entries(subset) for subset in data.COUNTS}
     assert {subset: len(group) for subset, group in entries.items()} == data.COUNTS
@@ -104,7 +104,7 @@ def test_every_official_game_is_there_and_its_id_says_what_it_is() -> None:
 
 
 @pytest.mark.usefixtures("official_games")
-def test_the_fields_are_those_of_the_goal() -> None:
+def test_the_goal_of_an_entry_matches_its_pddl_problem() -> None:
     games = open_games()
     for entry in games.entries("valid_unseen"):
         goal = games.problem(entry.id).partition("(:goal")[2]
@@ -115,7 +115,7 @@ def test_the_fields_are_those_of_the_goal() -> None:
 
 
 @pytest.mark.usefixtures("official_games")
-def test_what_all_games_share_says_nothing_of_a_task() -> None:
+def test_the_shared_grammar_and_domain_contain_no_task() -> None:
     games = open_games()
     assert games.grammar.count(f"Your task is to: {data.UNKNOWN}.") == 1
     assert "(define (domain alfred)" in games.domain
@@ -123,7 +123,7 @@ def test_what_all_games_share_says_nothing_of_a_task() -> None:
 
 
 @pytest.mark.usefixtures("official_games")
-def test_threads_share_a_store() -> None:
+def test_threads_can_read_one_store_concurrently() -> None:
     games = open_games()
     ids = [entry.id for entry in games.entries("valid_seen")]
     with ThreadPoolExecutor(4) as pool:
@@ -133,7 +133,7 @@ def test_threads_share_a_store() -> None:
 
 
 @pytest.mark.usefixtures("official_games")
-def test_unknown_names_are_refused() -> None:
+def test_unknown_games_and_subsets_are_refused() -> None:
     games = open_games()
     with pytest.raises(TaskError, match="has no game 'train/nothing'"):
         games.problem("train/nothing")
@@ -141,7 +141,7 @@ def test_unknown_names_are_refused() -> None:
         games.entries("valid")
 
 
-def test_without_games_the_command_is_named(
+def test_the_error_about_missing_games_names_the_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_without_games_the_command_is_named(
         open_games()
 
 
-def test_a_store_is_opened_once_until_it_changes(
+def test_a_store_is_opened_only_once_until_it_changes(
     official_games: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert open_games() is open_games()
@@ -167,7 +167,7 @@ def test_a_store_is_opened_once_until_it_changes(
 
 
 @pytest.mark.parametrize("form", [as_lines, as_folder, as_zip])
-def test_every_form_of_the_release_is_read_alike(
+def test_every_form_of_the_release_gives_the_same_games(
     form: Callable[[list[OfficialGame], Path], Path], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     games = stored(form(few, tmp_path / "source.any"), tmp_path / "store")
@@ -180,7 +180,7 @@ def test_every_form_of_the_release_is_read_alike(
     assert games.digest != stored(as_lines(few[:2], tmp_path / "2"), tmp_path / "less").digest
 
 
-def test_games_that_the_official_loader_skips_are_skipped(
+def test_games_that_the_official_loader_skips_are_not_stored(
     few: list[OfficialGame], tmp_path: Path
 ) -> None:
     folder = as_folder(few[:1], tmp_path / "release")
@@ -195,7 +195,7 @@ def test_games_that_the_official_loader_skips_are_skipped(
 
 
 @pytest.mark.parametrize("form", [as_lines, as_folder])
-def test_a_hostile_task_stays_text(
+def test_a_hostile_instruction_is_stored_as_plain_text(
     form: Callable[[list[OfficialGame], Path], Path], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     bad = few[0]._replace(entry=few[0].entry._replace(task=HOSTILE))
@@ -226,21 +226,21 @@ def changed(games: list[OfficialGame], **changes: object) -> list[object]:
         ({"walkthrough": None}, "TypeError"),
     ],
 )
-def test_a_game_that_is_none_is_refused(
+def test_a_malformed_game_is_refused(
     changes: dict[str, object], message: str, few: list[OfficialGame], tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message):
         stored(packed(tmp_path / "bad", changed(few, **changes)), tmp_path / "store")
 
 
-def test_a_line_that_is_nested_beyond_all_limits_is_refused(tmp_path: Path) -> None:
+def test_a_source_line_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "deep"
     source.write_bytes(lzma.compress(b"[" * 100_000))
     with pytest.raises(DataError, match="RecursionError"):
         stored(source, tmp_path / "store")
 
 
-def test_a_game_may_not_come_twice(few: list[OfficialGame], tmp_path: Path) -> None:
+def test_a_source_with_a_game_twice_is_refused(few: list[OfficialGame], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"The game {few[0].entry.id} occurs twice"):
         stored(as_lines([few[0], *few], tmp_path / "twice"), tmp_path / "store")
 
@@ -255,7 +255,7 @@ def test_a_game_may_not_come_twice(few: list[OfficialGame], tmp_path: Path) -> N
         {"walkthrough": "\ud800"},
     ],
 )
-def test_a_file_of_the_release_that_is_another_is_refused(
+def test_a_release_folder_with_a_malformed_game_file_is_refused(
     change: dict[str, object], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     with pytest.raises(DataError):
@@ -263,14 +263,14 @@ def test_a_file_of_the_release_that_is_another_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2]", b'"\n', lzma.compress(b"[]\n[]\n")])
-def test_other_files_are_no_source(content: bytes, tmp_path: Path) -> None:
+def test_a_file_without_games_is_refused_as_a_source(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(DataError, match=r"Cannot read ALFWorld games from .*tw-pddl\.zip"):
         stored(tmp_path / "file", tmp_path / "store")
 
 
 @pytest.mark.parametrize("form", [as_lines, as_zip])
-def test_a_download_that_was_cut_is_refused(
+def test_a_truncated_source_is_refused(
     form: Callable[[list[OfficialGame], Path], Path], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     source = form(few, tmp_path / "source")
@@ -279,18 +279,18 @@ def test_a_download_that_was_cut_is_refused(
         stored(source, tmp_path / "store")
 
 
-def test_a_folder_without_games_is_no_source(tmp_path: Path) -> None:
+def test_a_folder_without_games_is_refused_as_a_source(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="The source contains no official games"):
         stored(tmp_path / "empty", tmp_path / "store")
 
 
-def test_a_source_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
+def test_a_source_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         stored(tmp_path / "nothing", tmp_path / "store")
 
 
-def test_a_store_that_lacks_a_game_is_not_opened(
+def test_opening_an_incomplete_store_raises(
     few: list[OfficialGame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
@@ -336,7 +336,7 @@ def run(command: str) -> Callable[[Path], None]:
         (run("UPDATE problems SET packed = substr(packed, 1, 900)"), "is damaged: Error"),
     ],
 )
-def test_a_damaged_store_says_so(
+def test_reading_a_damaged_store_raises(
     damage: Callable[[Path], None], message: str, few: list[OfficialGame], tmp_path: Path
 ) -> None:
     stored(as_lines(few, tmp_path / "few"), tmp_path)

@@ -53,23 +53,23 @@ TRACES = [
 
 
 @pytest.mark.parametrize(("label", "steps", "end"), TRACES)
-def test_labels(label: str, steps: list[Step], end: EndReason) -> None:
+def test_each_trace_gets_its_label(label: str, steps: list[Step], end: EndReason) -> None:
     assert label_of("alfworld", episode(steps, end=end)) == label
 
 
 @pytest.mark.parametrize("shares", [[1.0], [0.0, 1.0], [0.5, 0.5, 1.0]])
-def test_a_goal_that_holds_passes(shares: list[float]) -> None:
+def test_a_successful_episode_is_labelled_pass(shares: list[float]) -> None:
     assert label_of("alfworld", episode(ran(shares, ["fly"] * 9), success=True)) == "pass"
 
 
 @pytest.mark.parametrize(
     "end", [EndReason.TIME_LIMIT, EndReason.CONTEXT_OVERFLOW, EndReason.MAX_TOKENS]
 )
-def test_nothing_done_is_an_empty_turn(end: EndReason) -> None:
+def test_an_episode_without_actions_is_labelled_an_empty_turn(end: EndReason) -> None:
     assert label_of("alfworld", episode(end=end)) == "empty_turn_model_response"
 
 
-def test_an_episode_that_tells_no_progress_is_labelled_all_the_same() -> None:
+def test_an_episode_without_progress_info_is_still_labelled() -> None:
     assert label_of("alfworld", episode([Step("", "", "look")])) == "state_mismatch"
 
 
@@ -77,7 +77,7 @@ def test_every_label_has_three_traces() -> None:
     assert min(Counter(label for label, _, _ in TRACES).values()) >= 3
 
 
-def test_real_episodes() -> None:
+def test_episodes_on_the_real_engine_get_the_expected_labels() -> None:
     (task, *_) = coevo_gym.tasks("alfworld", "train", subset="builtin")
     env, labels = make_env("alfworld", task), []
     for commands in (task.solution, ["fly", "sing"], ["look", "inventory"]):
@@ -149,26 +149,26 @@ MODES: list[tuple[str, list[Step], dict[str, Any], EndReason]] = [
 
 
 @pytest.mark.parametrize(("mode", "steps", "report", "end"), MODES)
-def test_failure_modes(
+def test_each_trace_gets_its_failure_mode(
     mode: str, steps: list[Step], report: dict[str, Any], end: EndReason
 ) -> None:
     (actual, *_) = modes_of("alfworld", episode(steps, report=report, end=end))
     assert actual == mode
 
 
-def test_a_thing_that_is_taken_up_again_is_in_no_wrong_place() -> None:
+def test_an_object_picked_up_again_is_not_in_a_wrong_place() -> None:
     steps = did(TAKE, "move mug 1 to desk 1", TAKE, *WALK)
     modes = modes_of("alfworld", episode(steps, report=goal(), end=SPENT))
     assert modes == ("exhaustive_exploration_failure",)
 
 
-def test_every_mode_has_three_traces() -> None:
+def test_every_failure_mode_has_three_traces() -> None:
     counts = Counter(mode for mode, *_ in MODES)
     assert set(counts) == set(require_diagnosable(get_benchmark("alfworld")).modes)
     assert min(counts.values()) >= 3
 
 
-def test_the_grader_writes_the_goal_down() -> None:
+def test_the_report_contains_the_goal_of_the_task() -> None:
     (task, *_) = coevo_gym.tasks("alfworld", "train", subset="builtin")
     env = make_env("alfworld", task)
     env.reset(options={"task": task})

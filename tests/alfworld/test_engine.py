@@ -109,7 +109,7 @@ def play(
     return seen
 
 
-def test_threads_share_nothing_that_changes() -> None:
+def test_games_in_concurrent_threads_do_not_affect_each_other() -> None:
     alone = [play(index) for index in range(3)]
     results: dict[int, Any] = {}
     threads = [
@@ -122,7 +122,7 @@ def test_threads_share_nothing_that_changes() -> None:
     assert [results[i] for i in range(6)] == [*alone, *alone]
 
 
-def test_games_map_no_library() -> None:
+def test_games_do_not_load_the_planner_library() -> None:
     def mapped() -> int:
         return Path("/proc/self/maps").read_text().count("libdownward")
 
@@ -133,13 +133,13 @@ def test_games_map_no_library() -> None:
     assert mapped() == before
 
 
-def test_words_of_a_task_are_never_evaluated() -> None:
+def test_an_instruction_is_never_evaluated_as_code() -> None:
     hostile = "put {__import__('os').getpid()} #intro# [1] in {1+1} | & \" \\"
     game = Game(open_scene(*builtin()), hostile)
     assert f"Your task is to: {hostile}" in game.observation
 
 
-def test_global_state_is_left_alone() -> None:
+def test_a_game_changes_neither_the_global_random_state_nor_arguments() -> None:
     random.seed(5)
     state, arguments = random.getstate(), list(sys.argv)
     play(1, 5)
@@ -147,7 +147,7 @@ def test_global_state_is_left_alone() -> None:
     assert sys.argv == arguments
 
 
-def test_what_is_not_admissible_does_nothing() -> None:
+def test_an_inadmissible_command_changes_nothing() -> None:
     game = Game(open_scene(*builtin()), "x")
     before = game.admissible, game.facts()
     assert game.step("go to the moon 1") == ""
@@ -155,7 +155,7 @@ def test_what_is_not_admissible_does_nothing() -> None:
     assert (game.admissible, game.facts()) == before
 
 
-def test_facts_of_scenes_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_facts_of_closed_scenes_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Proposition("belongs_to_no_scene", [])
     monkeypatch.setattr(game, "MAX_FACTS", 0)
     open_scene.cache_clear()
@@ -164,7 +164,9 @@ def test_facts_of_scenes_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyP
     assert gone not in _memento_cache.values()
 
 
-def test_games_go_on_unchanged_when_facts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_game_does_not_change_when_cached_facts_are_discarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     undisturbed = play(0)
     monkeypatch.setattr(game, "MAX_FACTS", 0)
     open_scene.cache_clear()

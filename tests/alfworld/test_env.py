@@ -82,7 +82,7 @@ def test_all_official_walkthroughs_win(split: str, n: int, official_games: Path)
     assert_walkthroughs_win(tasks, split)
 
 
-def test_official_splits(official_games: Path) -> None:
+def test_official_splits_have_the_documented_sizes_and_scenes(official_games: Path) -> None:
     sizes = {split: len(coevo_gym.tasks("alfworld", split)) for split in NATIVE_SPLITS}
     assert sizes == {"train": 3553, "val": 140, "test": 134}
     assert len(coevo_gym.tasks("alfworld", "train", "valid_train")) == 200
@@ -95,7 +95,7 @@ def test_official_splits(official_games: Path) -> None:
         coevo_gym.tasks("alfworld", "train", "valid_seen")
 
 
-def test_repeating_an_evaluation_game_is_a_leak(official_games: Path) -> None:
+def test_a_copy_of_an_evaluation_game_is_recognised(official_games: Path) -> None:
     seen = coevo_gym.tasks("alfworld", "val")[3]
     assert is_held_out_copy(world_of(seen))
     assert is_held_out_copy(world_of(seen).model_copy(update={"goal": goal_of(world_of(seen))}))
@@ -104,7 +104,7 @@ def test_repeating_an_evaluation_game_is_a_leak(official_games: Path) -> None:
     assert not is_held_out_copy(world_of(TRAIN[0]))
 
 
-def test_without_official_games_there_are_built_in_ones() -> None:
+def test_built_in_games_are_used_if_official_ones_are_missing() -> None:
     tasks = {split: coevo_gym.tasks("alfworld", split) for split in NATIVE_SPLITS}
     assert {task.subset for group in tasks.values() for task in group} == {"builtin"}
     assert sum(map(len, tasks.values())) >= 200
@@ -116,7 +116,7 @@ def test_without_official_games_there_are_built_in_ones() -> None:
         coevo_gym.tasks("alfworld", "val", "valid_seen")
 
 
-def test_rounds_of_evolution_need_no_official_games() -> None:
+def test_an_evolution_round_finds_tasks_without_official_games() -> None:
     evolver = GatedEvolver(ALFWORLD, ScriptedExplorer(ALFWORLD), native=TRAIN)
     result = evolver.run(Round.unguided(4, seed=1))
     assert len(result.accepted) == 4
@@ -126,7 +126,7 @@ def test_rounds_of_evolution_need_no_official_games() -> None:
         assert not replay(task, ()).success
 
 
-def test_scenes_have_one_side() -> None:
+def test_each_scene_belongs_to_one_split() -> None:
     assert split_of("FloorPlan308") is Split.TEST
     assert split_of("FloorPlan1") is Split.TRAIN
     scene, side = next(iter(BUILTIN_SPLIT.items()))
@@ -140,7 +140,7 @@ def test_scenes_have_one_side() -> None:
 @pytest.mark.parametrize(
     "command", ["fly to moon", "", "go to", "GO TO DESK 1", "help me", "{1+1}"]
 )
-def test_what_is_not_admissible_is_answered_counted_and_flagged(command: str) -> None:
+def test_an_inadmissible_command_is_answered_counted_and_flagged(command: str) -> None:
     env = make_env("alfworld", TRAIN[0])
     before = env.view.info["admissible"]
     observation, reward, terminated, truncated, info = env.step(command)
@@ -150,7 +150,7 @@ def test_what_is_not_admissible_is_answered_counted_and_flagged(command: str) ->
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_a_win_on_the_last_allowed_step_is_a_win(missing: int) -> None:
+def test_success_on_the_last_step_terminates_instead_of_truncating(missing: int) -> None:
     task = TRAIN[0]
     env = make_env("alfworld", task, max_steps=len(task.solution) - missing)
     for command in task.solution[: env.max_steps]:
@@ -160,18 +160,18 @@ def test_a_win_on_the_last_allowed_step_is_a_win(missing: int) -> None:
     assert info["end_reason"] == ("solved" if won else "max_steps")
 
 
-def test_steps_are_limited_to_50_by_default() -> None:
+def test_an_episode_has_fifty_steps_by_default() -> None:
     assert len(replay(TRAIN[0], ()).steps) == 50
 
 
 @pytest.mark.parametrize("flag", ["no", 1, None])
-def test_aliases_are_on_or_off(flag: object) -> None:
+def test_an_aliases_setting_that_is_no_boolean_is_refused(flag: object) -> None:
     with pytest.raises(ConfigError, match=f"aliases must be True or False, got {flag!r}"):
         gym.make(ENV_ID, aliases=flag)
 
 
 @pytest.mark.parametrize("older", ["put {} in/on {}", "put {} on {}", "put {} in {}"])
-def test_older_commands_by_alias(older: str) -> None:
+def test_commands_of_older_versions_work_only_with_aliases(older: str) -> None:
     task = task_of(PICK)
     *way, last = task.solution
     thing, place = last.removeprefix("move ").split(" to ")
@@ -186,7 +186,7 @@ def test_older_commands_by_alias(older: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_goal_conditions_grow_to_one(kind: str) -> None:
+def test_the_share_of_goal_conditions_reaches_one_only_at_the_end(kind: str) -> None:
     env, task = make_env("alfworld", task_of(kind)), task_of(kind)
     shares = [env.reset(options={"task": task})[1]["alfworld.goal_conditions"]]
     for command in task.solution:
@@ -198,7 +198,7 @@ def test_goal_conditions_grow_to_one(kind: str) -> None:
     assert env.view.info["alfworld.task_type"] == kind
 
 
-def test_patterns_are_the_task_type_and_verbs() -> None:
+def test_a_behaviour_pattern_is_the_task_type_and_the_verbs() -> None:
     task = task_of(PICK)
     trajectory = replay(task, [task.solution[0], "fly", *task.solution[1:]])
     pattern = sequence_pattern(trajectory, ALFWORLD.symbol)  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ def test_patterns_are_the_task_type_and_verbs() -> None:
     assert set(pattern[3:]) <= {"open", "take", "goto", "put"}
 
 
-def test_a_goal_that_the_scene_does_not_allow_is_named_and_leaves_nothing_to_play() -> None:
+def test_resetting_to_an_impossible_goal_raises_and_leaves_no_episode() -> None:
     env = make_env("alfworld", TRAIN[0])
     goal = RoomGoal(kind=PICK, object="Dragon", receptacle="Shelf")
     world = world_of(TRAIN[1]).model_copy(update={"goal": goal})
@@ -216,7 +216,7 @@ def test_a_goal_that_the_scene_does_not_allow_is_named_and_leaves_nothing_to_pla
         env.step(TRAIN[0].solution[0])
 
 
-def test_two_envs_do_not_meet() -> None:
+def test_two_envs_do_not_affect_each_other() -> None:
     def alone(task: Task) -> list[Any]:
         env = make_env("alfworld", task)
         return [env.step(command)[0] for command in task.solution]

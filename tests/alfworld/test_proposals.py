@@ -65,22 +65,24 @@ def goal(instruction: str, *actions: str, task: Any = KITCHEN) -> RoomGoal:
         ("Put two potatoes in the fridge", TWO, "Potato", "Fridge"),
     ],
 )
-def test_words_that_say_the_goal(instruction: str, kind: str, object: str, receptacle: str) -> None:
+def test_an_instruction_that_states_a_goal_is_understood(
+    instruction: str, kind: str, object: str, receptacle: str
+) -> None:
     assert goal(instruction) == RoomGoal(kind=kind, object=object, receptacle=receptacle)
 
 
-def test_words_that_ask_to_look() -> None:
+def test_an_instruction_to_look_under_a_lamp_is_understood() -> None:
     meaning = goal("Look at the bowl under the desk lamp.", task=BEDROOM)
     assert meaning == RoomGoal(kind=LOOK, object="Bowl", toggle="DeskLamp")
 
 
-def test_words_are_kept_as_a_user_of_this_benchmark_would_write_them() -> None:
+def test_the_instruction_of_a_draft_is_normalised_to_the_benchmark_style() -> None:
     result = draft("Please put a  hot Potato 2 on the counter top 1!", "look")
     assert result.instruction == "put a hot potato on the countertop"
 
 
-def test_where_the_words_do_not_tell_the_deeds_do() -> None:
-    """And then the benchmark's own words say what is wanted."""
+def test_the_actions_determine_the_goal_if_the_instruction_states_none() -> None:
+    """The draft then gets an instruction in the benchmark's own words."""
     wanted = RoomGoal(kind=HEAT, object="Potato", receptacle="CounterTop")
     commands = plan(wanted, facts(KITCHEN))
     result = draft("I am hungry: make me something warm (and do hurry).", *commands)
@@ -90,7 +92,7 @@ def test_where_the_words_do_not_tell_the_deeds_do() -> None:
     assert replay(built).success
 
 
-def test_of_several_meanings_the_deeds_choose() -> None:
+def test_the_actions_decide_between_several_meanings_of_an_instruction() -> None:
     wanted = RoomGoal(kind=PICK, object="Potato", receptacle="CounterTop")
     commands = plan(wanted, facts(KITCHEN))
     instruction = "take a potato from the fridge to the countertop"
@@ -107,12 +109,14 @@ def test_of_several_meanings_the_deeds_choose() -> None:
         ("put a unicorn on the moon", ("look",), "nor the last action identifies a single goal"),
     ],
 )
-def test_what_stands_for_no_draft(instruction: str, actions: tuple[str, ...], reason: str) -> None:
+def test_a_proposal_that_cannot_become_a_draft_is_refused(
+    instruction: str, actions: tuple[str, ...], reason: str
+) -> None:
     with pytest.raises(BuildError, match=reason):
         draft(instruction, *actions)
 
 
-def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
+def test_the_prompt_restrictions_list_the_goals_met_at_the_start() -> None:
     (rule,) = restrictions_of(ALFWORLD, ALFWORLD.open(KITCHEN), [])
     pairs = set[tuple[str, str]]()
     for part in rule.rpartition("there: ")[2].rstrip(".").split("; "):
@@ -131,14 +135,14 @@ def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
 
 @given(proposal=PROPOSALS)
 @settings(max_examples=100)
-def test_anything_may_be_proposed(proposal: Proposal) -> None:
+def test_any_proposal_becomes_a_draft_or_is_refused(proposal: Proposal) -> None:
     if result := draft_or_none(ALFWORLD, proposal, CONTEXT):
         assert isinstance(result.world, ALFWorldWorld)
         assert isinstance(result.world.goal, RoomGoal)
 
 
 @pytest.mark.slow  # tests/tapes has a smaller one that is not
-def test_rules_in_place_of_a_model_find_tasks() -> None:
+def test_a_scripted_explorer_in_place_of_a_model_finds_tasks() -> None:
     sources = TRAIN[:: len(TRAIN) // 40]
     accepted, verdicts = walks.evolve_tasks(
         sources, alfworld.carry, alfworld.propose, max_steps=18, wanted=20

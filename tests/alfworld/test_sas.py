@@ -144,7 +144,7 @@ def test_conditional_effects_and_layered_axioms_run_as_in_the_library(
     assert_equal(library, KINDS, seed)
 
 
-def test_axioms_and_conditions_by_hand() -> None:
+def test_a_hand_made_problem_follows_its_axioms_and_conditions() -> None:
     state = State(Rules(KINDS))
     assert state.possible == {0}
     state.apply(0)
@@ -158,7 +158,7 @@ def test_axioms_and_conditions_by_hand() -> None:
     assert not state.is_solved()
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_a_copied_state_changes_independently() -> None:
     state = State(Rules(KINDS))
     other = state.copy()
     other.apply(0)
@@ -166,7 +166,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert state.atoms() != other.atoms()
 
 
-def test_another_format_is_refused() -> None:
+def test_a_problem_in_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 'begin_version', got 'hello'"):
         Rules("hello")
     with pytest.raises(ValueError, match="version"):

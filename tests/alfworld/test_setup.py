@@ -71,7 +71,9 @@ def test_without_a_source_the_built_in_scenes_are_used(
     OFFICIAL_ALFWORLD is None or OFFICIAL_ALFWORLD.is_dir(),
     reason="there is no alfworld_games.jsonl.xz on this machine (COEVO_TEST_ALFWORLD_DATA)",
 )
-def test_official_games_are_installed_whole_and_kept(home: Path, tmp_path: Path) -> None:
+def test_an_incomplete_source_does_not_replace_installed_official_games(
+    home: Path, tmp_path: Path
+) -> None:
     assert OFFICIAL_ALFWORLD is not None
     assert setup.install(OFFICIAL_ALFWORLD) == home / "data"
     first = data.open_games()
@@ -92,7 +94,7 @@ def test_official_games_are_installed_whole_and_kept(home: Path, tmp_path: Path)
     assert names(home / "data") == [data.STORE]
 
 
-def test_a_folder_without_games_is_reported(
+def test_a_data_folder_without_games_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
@@ -102,7 +104,7 @@ def test_a_folder_without_games_is_reported(
 
 
 @pytest.mark.usefixtures("bare", "no_pip")
-def test_what_keeps_the_engine_from_being_compiled_is_named(
+def test_a_missing_compiler_tool_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "cmake" else f"/bin/{tool}")
@@ -117,7 +119,7 @@ def test_what_keeps_the_engine_from_being_compiled_is_named(
 
 
 @pytest.mark.usefixtures("home")
-def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_of_another_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", {"alfworld": "0.4.2", "textworld": "1.6.0"}.get)
     installation = setup.installation()
     assert not installation.ready
@@ -125,12 +127,12 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_an_engine_that_does_not_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_cannot_be_imported_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textworld.envs.pddl", None)
     assert setup.installation().engine.startswith("TextWorld cannot be imported (import of textw")
 
 
-def test_the_engine_is_installed_once(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_installed_only_once(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
 
     def install(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -152,7 +154,9 @@ def test_the_engine_is_installed_once(bare: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("uv", [None, "/somewhere/uv"])
 @pytest.mark.usefixtures("bare")
-def test_without_pip_uv_installs(uv: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_installed_with_uv_if_pip_is_missing(
+    uv: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def record(command: list[str], **_: object) -> NoReturn:
         raise EnvBackendError(" ".join(command))
 
@@ -189,7 +193,7 @@ def test_a_failing_pip_is_reported(
         setup.install(None)
 
 
-def test_the_extra_asks_for_the_same_versions() -> None:
+def test_the_extra_and_the_constraints_pin_the_required_versions() -> None:
     project = Path(__file__).parents[2]
     extra = (project / "pyproject.toml").read_text()
     pins = (project / "constraints.txt").read_text().splitlines()
