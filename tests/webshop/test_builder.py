@@ -55,12 +55,14 @@ def test_a_native_task_is_rebuilt_from_its_own_reference() -> None:
         ({"instruction": WITH_OPTIONS.instruction + " Under 1 dollar."}, "than the cap of 1.00"),
     ],
 )
-def test_what_does_not_prove_a_task(changes: dict[str, object], reason: str) -> None:
+def test_a_draft_that_proves_no_task_is_refused_with_a_reason(
+    changes: dict[str, object], reason: str
+) -> None:
     with pytest.raises(BuildError, match=reason):
         WEBSHOP.build(draft_of(WITH_OPTIONS, **changes))
 
 
-def test_an_instruction_must_name_something() -> None:
+def test_an_instruction_without_an_attribute_or_option_is_refused() -> None:
     plain = next(task for task in TRAIN if len(task.solution) == 3)
     with pytest.raises(BuildError, match="does not mention any attribute or option"):
         WEBSHOP.build(draft_of(plain, instruction="Buy me something nice."))
@@ -82,7 +84,7 @@ def test_an_instruction_must_name_something() -> None:
         (f"under {'9' * 400} dollars", NO_CAP),
     ],
 )
-def test_price_caps_are_read_from_words(text: str, cap: float) -> None:
+def test_price_caps_are_parsed_from_instructions(text: str, cap: float) -> None:
     assert price_cap(text) == cap
 
 

@@ -57,7 +57,7 @@ def val(goals: tuple[ShoppingGoal, ...]) -> list[ShoppingGoal]:
     return [goal for goal in goals if split_of(goal.asin) is Split.VAL]
 
 
-def test_another_process_makes_the_same_bytes() -> None:
+def test_another_process_generates_an_identical_shop() -> None:
     """A changed shop is another set of tasks: change the digests knowingly, with a changelog."""
     done = subprocess.run(
         [sys.executable, "-c", DIGESTS], capture_output=True, text=True, timeout=600, check=True
@@ -87,12 +87,14 @@ def test_items_have_the_raw_shape_of_the_original() -> None:
     assert json.loads(json.dumps(items)) == items
 
 
-def test_items_are_fresh_each_time() -> None:
+def test_items_are_new_objects_on_each_call() -> None:
     builtin_items().items[0]["name"] = "changed"
     assert builtin_items().items[0]["name"] != "changed"
 
 
-def test_size(shop: Catalogue, goals: tuple[ShoppingGoal, ...], val: list[ShoppingGoal]) -> None:
+def test_the_built_in_shop_has_enough_products_families_and_goals(
+    shop: Catalogue, goals: tuple[ShoppingGoal, ...], val: list[ShoppingGoal]
+) -> None:
     each = Counter(goal.asin for goal in goals)
     assert len({product.category for product in shop}) >= 5
     assert 60 <= len({product.query for product in shop}) <= 100
@@ -113,7 +115,7 @@ def test_each_family_has_tasks_in_each_split(
     assert {frozenset(names) for names in splits.values()} == {frozenset(NATIVE_SPLITS)}
 
 
-def test_the_attributes_of_a_product_can_be_read_on_its_pages(shop: Catalogue) -> None:
+def test_the_attributes_of_a_product_appear_on_its_pages(shop: Catalogue) -> None:
     for product in shop:
         text = " ".join([product.title, *product.bullets, product.description]).lower()
         assert all(attribute in text for attribute in product.attributes), product.asin
@@ -135,7 +137,7 @@ def test_the_reference_solves_each_task(shop: Catalogue, goals: tuple[ShoppingGo
     assert long >= 0.7 * len(goals)
 
 
-def test_instructions_say_what_is_wanted_but_not_which_product(
+def test_instructions_state_the_requirements_but_not_the_product(
     shop: Catalogue, goals: tuple[ShoppingGoal, ...]
 ) -> None:
     for goal in goals:
@@ -148,7 +150,7 @@ def test_instructions_say_what_is_wanted_but_not_which_product(
         assert "{" not in instruction
 
 
-def test_a_search_cut_from_the_instruction_finds_the_product(
+def test_a_search_with_words_of_the_instruction_finds_the_product(
     shop: Catalogue, val: list[ShoppingGoal]
 ) -> None:
     hits = first = 0
@@ -160,7 +162,9 @@ def test_a_search_cut_from_the_instruction_finds_the_product(
     assert 0.3 * len(val) <= first <= 0.7 * len(val)
 
 
-def test_neither_trivial_nor_hopeless(shop: Catalogue, val: list[ShoppingGoal]) -> None:
+def test_scripted_shoppers_find_the_tasks_neither_trivial_nor_hopeless(
+    shop: Catalogue, val: list[ShoppingGoal]
+) -> None:
     assert success_rate(shop, val * 3, random_shopper(default_rng(0))) < 0.05
     assert 0.08 <= success_rate(shop, val, first_hit_shopper) <= 0.25
     assert 0.6 <= success_rate(shop, val, thrifty_shopper) <= 0.95
@@ -172,7 +176,7 @@ def test_few_products_fulfil_a_goal(shop: Catalogue, val: list[ShoppingGoal]) ->
     assert sum(counts) / len(counts) < 2.5
 
 
-def test_trap_same_words_other_option_values(shop: Catalogue) -> None:
+def test_some_products_differ_only_in_their_option_values(shop: Catalogue) -> None:
     values = defaultdict(set)
     for product in shop:
         if product.options:
@@ -182,7 +186,9 @@ def test_trap_same_words_other_option_values(shop: Catalogue) -> None:
     assert len(disjoint) >= 100
 
 
-def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
+def test_some_fitting_products_cost_just_more_than_the_cap(
+    shop: Catalogue, goals: tuple[ShoppingGoal, ...]
+) -> None:
     def close(goal: ShoppingGoal) -> bool:
         return any(
             product.query == goal.product.query
@@ -194,7 +200,7 @@ def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[ShoppingGoa
     assert sum(close(goal) for goal in goals[::10]) >= 0.1 * len(goals[::10])
 
 
-def test_trap_colour_words_inside_other_values(
+def test_some_option_values_contain_colour_words(
     shop: Catalogue, goals: tuple[ShoppingGoal, ...]
 ) -> None:
     offered = {value for product in shop for _, values in product.options for value in values}
@@ -203,7 +209,7 @@ def test_trap_colour_words_inside_other_values(
     assert not {"bordered", "layered", "redwood"} & {v for g in goals for _, v in g.options}
 
 
-def test_other_traps(shop: Catalogue) -> None:
+def test_the_built_in_shop_has_odd_options_prices_titles_and_descriptions(shop: Catalogue) -> None:
     values = {value for product in shop for _, choices in product.options for value in choices}
     assert {"s | m", "black | white", "crème brûlée"} <= values
     assert any(
@@ -223,5 +229,5 @@ def _attributes_in(attributes: tuple[str, ...], title: str) -> list[str]:
 
 
 @pytest.mark.parametrize("words", ["9" * 2_000, "$ " * 1_000, "1.5 " * 500, "a" * 2_000])
-def test_searches_for_a_long_number_are_found_at_once(words: str) -> None:
+def test_search_queries_ignore_an_overlong_price_quickly(words: str) -> None:
     assert search_queries(f"Find a mug, lower than {words}")[0].startswith("find a mug")

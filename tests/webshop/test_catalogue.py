@@ -17,7 +17,7 @@ from coevo_gym.envs.webshop.official import load_official
 from tests.webshop import handmade
 
 
-def test_items_are_read_like_the_originals() -> None:
+def test_raw_items_are_parsed_as_in_the_original() -> None:
     shop = handmade.catalogue()
     assert [p.asin[-4:] for p in shop] == ["0001", "0002", "0003", "0004", "0001"]
     mug, travel, unpriced = shop.products[:3]
@@ -31,7 +31,7 @@ def test_items_are_read_like_the_originals() -> None:
     assert (travel.attributes, unpriced.attributes) == ((), ("DUMMY_ATTR",))
 
 
-def test_prices_are_drawn_from_the_seed_and_leave_the_global_generator_alone() -> None:
+def test_prices_depend_on_the_seed_and_leave_the_global_random_state_alone() -> None:
     state = random.getstate()
     first, again, other = (handmade.catalogue(seed=seed) for seed in (0, 0, 1))
     synthetic_goals(first)
@@ -40,7 +40,7 @@ def test_prices_are_drawn_from_the_seed_and_leave_the_global_generator_alone() -
     assert first.digest == again.digest != other.digest
 
 
-def test_a_catalogue_is_one_object_per_process() -> None:
+def test_copies_and_pickles_of_a_catalogue_are_one_object_per_process() -> None:
     shop = handmade.catalogue()
     shop.search("mug")
     first, second = pickle.loads(pickle.dumps(shop)), pickle.loads(pickle.dumps(shop))
@@ -62,14 +62,16 @@ def test_a_catalogue_is_one_object_per_process() -> None:
         ({"customization_options": {"color": ["red"]}}, "under 'color'"),
     ],
 )
-def test_a_malformed_item_is_named(fields: dict[str, Any], problem: str) -> None:
+def test_a_malformed_item_is_refused_with_its_product_id(
+    fields: dict[str, Any], problem: str
+) -> None:
     items = [handmade.item("M1", "Mug") | fields]
     with pytest.raises(DataError, match="product M1") as caught:
         Catalogue.from_items("bad", items, {})
     assert problem in str(caught.value)
 
 
-def test_synthetic_goals_are_all_combinations() -> None:
+def test_synthetic_goals_cover_all_combinations_of_options() -> None:
     goals = synthetic_goals(handmade.catalogue())
     assert len(goals) == 4
     assert {goal.price_cap for goal in goals} < {20.0, 30.0, 40.0, 50.0}
@@ -79,13 +81,13 @@ def test_synthetic_goals_are_all_combinations() -> None:
     assert text.startswith("Find me heavy duty mugs with color: red | white, and size: small, and")
 
 
-def test_human_goals_skip_wishes_without_attributes() -> None:
+def test_human_goals_skip_instructions_without_attributes() -> None:
     (goal,) = human_goals(handmade.catalogue())
     assert goal.options == (("", "blue"),)
     assert goal.instruction.startswith("i need a mug for the train, and price lower than")
 
 
-def test_no_cap_above_the_last_price_step() -> None:
+def test_a_product_above_the_last_price_step_gives_a_goal_without_a_cap() -> None:
     items = [handmade.item("M1", "Mug", pricing="$985.0")]
     wish = {"attributes": ["red"], "instruction": "Find", "instruction_attributes": ["red"]}
     (goal,) = synthetic_goals(Catalogue.from_items("dear", items, {"M1": wish}))
@@ -99,7 +101,7 @@ def _write(folder: Path, **files: Any) -> None:
         (folder / f"{stems.get(key, key)}.json").write_text(text, encoding="utf-8")
 
 
-def test_only_a_large_catalogue_is_announced(
+def test_loading_logs_a_message_only_for_a_large_catalogue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _write(tmp_path, items=handmade.ITEMS, attributes=handmade.ATTRIBUTES)
@@ -111,7 +113,7 @@ def test_only_a_large_catalogue_is_announced(
     assert caplog.messages == ["Reading WebShop's products (0 MB), once per process ..."]
 
 
-def test_official_files_are_read_once_until_they_change(tmp_path: Path) -> None:
+def test_official_files_are_read_only_once_until_they_change(tmp_path: Path) -> None:
     _write(tmp_path, items=handmade.ITEMS, attributes=handmade.ATTRIBUTES)
     first = load_official(tmp_path)
     assert load_official(str(tmp_path)) is first
@@ -123,7 +125,7 @@ def test_official_files_are_read_once_until_they_change(tmp_path: Path) -> None:
     assert second.name == "8"
 
 
-def test_a_missing_folder_or_file_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_folder_or_file_raises_with_instructions(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkNotInstalled, match="COEVO_WEBSHOP_DATA"):
         load_official(tmp_path / "absent")
     with pytest.raises(BenchmarkNotInstalled, match=r"items_shuffle\*\.json"):
@@ -145,7 +147,9 @@ def test_a_missing_folder_or_file_says_what_to_do(tmp_path: Path) -> None:
         ({"prices": {"M1": "9"}}, "must be a number"),
     ],
 )
-def test_a_corrupt_file_is_named(tmp_path: Path, files: dict[str, Any], problem: str) -> None:
+def test_a_corrupt_file_is_refused_with_its_path(
+    tmp_path: Path, files: dict[str, Any], problem: str
+) -> None:
     _write(tmp_path, **{"items": handmade.ITEMS, "attributes": {}, **files})
     with pytest.raises(DataError) as caught:
         load_official(tmp_path)

@@ -45,21 +45,23 @@ TRACES: list[tuple[str, list[Step], Mapping[str, float]]] = [
 
 
 @pytest.mark.parametrize(("label", "steps", "report"), TRACES)
-def test_labels(label: str, steps: list[Step], report: Mapping[str, float]) -> None:
+def test_each_trace_gets_its_label(
+    label: str, steps: list[Step], report: Mapping[str, float]
+) -> None:
     end = EndReason.FAILED if report else EndReason.MAX_STEPS
     assert label_of("webshop", episode(steps, report=report, end=end)) == label
 
 
 @pytest.mark.parametrize("kinds", [[""], ["", ""], ["not_clickable", ""]])
-def test_a_purchase_that_fits_passes(kinds: list[str]) -> None:
-    """Also after an action that was impossible."""
+def test_a_successful_purchase_is_labelled_pass(kinds: list[str]) -> None:
+    """Also after an impossible action."""
     assert label_of("webshop", episode(ran(*kinds), report=bought(), success=True)) == "pass"
 
 
 @pytest.mark.parametrize(
     "end", [EndReason.TIME_LIMIT, EndReason.CONTEXT_OVERFLOW, EndReason.MAX_TOKENS]
 )
-def test_nothing_done_is_an_empty_turn(end: EndReason) -> None:
+def test_an_episode_without_actions_is_labelled_an_empty_turn(end: EndReason) -> None:
     assert label_of("webshop", episode(end=end)) == "empty_turn_model_response"
 
 
@@ -67,7 +69,7 @@ def test_every_label_has_three_traces() -> None:
     assert min(Counter(label for label, _, _ in TRACES).values()) >= 3
 
 
-def test_real_episodes() -> None:
+def test_episodes_on_the_real_engine_get_the_expected_labels() -> None:
     env = WebShopEnv(subset="builtin")
     wanted, other = native_tasks(Split.TRAIN, "builtin")[:2]
     labels = []
@@ -145,13 +147,15 @@ MODES: list[tuple[str, list[Step], Mapping[str, float]]] = [
 
 
 @pytest.mark.parametrize(("mode", "steps", "report"), MODES)
-def test_failure_modes(mode: str, steps: list[Step], report: Mapping[str, float]) -> None:
+def test_each_trace_gets_its_failure_mode(
+    mode: str, steps: list[Step], report: Mapping[str, float]
+) -> None:
     end = EndReason.FAILED if report else EndReason.MAX_STEPS
     (actual, *_) = modes_of("webshop", episode(steps, report=report, end=end))
     assert actual == mode
 
 
-def test_every_mode_has_three_traces() -> None:
+def test_every_failure_mode_has_three_traces() -> None:
     counts = Counter(mode for mode, _, _ in MODES)
     assert set(counts) == set(require_diagnosable(get_benchmark("webshop")).modes)
     assert min(counts.values()) >= 3

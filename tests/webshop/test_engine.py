@@ -38,7 +38,7 @@ def _parts(text: str) -> list[str]:
     return text.split(" [SEP] ")
 
 
-def test_the_way_to_a_purchase(session: Session) -> None:
+def test_a_session_from_the_search_page_to_the_receipt(session: Session) -> None:
     instruction = "Find me a heavy duty light blue mug"
     assert session.observation() == f"WebShop [SEP] Instruction: [SEP] {instruction} [SEP] Search"
     assert list(session.targets()) == ["search"]
@@ -70,7 +70,7 @@ def test_the_way_to_a_purchase(session: Session) -> None:
     assert session.observation() == receipt
 
 
-def test_sub_pages_keep_the_options_and_results_forget_them(session: Session) -> None:
+def test_chosen_options_survive_sub_pages_but_not_the_results_page(session: Session) -> None:
     item = _do(session, "search[stoneware]", "click[m000000001]", "click[small]")
     assert _parts(_do(session, "click[description]"))[4:] == ["A <b>heavy</b> mug & saucer."]
     assert list(session.targets()) == ["back to search", "< prev"]
@@ -86,13 +86,13 @@ def test_sub_pages_keep_the_options_and_results_forget_them(session: Session) ->
     assert session.results == ()
 
 
-def test_empty_texts_leave_no_part(session: Session) -> None:
+def test_an_empty_description_or_feature_adds_no_text_to_its_page(session: Session) -> None:
     text = _do(session, "search[travel]", "click[m000000002]", "click[description]")
     assert len(_parts(text)) == 4
     assert _do(session, "click[< prev]", "click[features]").endswith("< Prev [SEP] ")
 
 
-def test_pages_go_on_beyond_the_last(session: Session) -> None:
+def test_next_works_beyond_the_last_results_page(session: Session) -> None:
     _do(session, "search[mug]", "click[next >]")
     text = _do(session, "click[next >]")
     assert _parts(text)[3:] == ["Page 3 (Total results: 4)", "< Prev", "Next >"]
@@ -100,7 +100,7 @@ def test_pages_go_on_beyond_the_last(session: Session) -> None:
     assert "M000000003" in _do(session, "click[< prev]", "click[< prev]")
 
 
-def test_a_search_works_on_every_page_and_may_find_nothing(session: Session) -> None:
+def test_a_search_is_accepted_on_every_page_and_may_find_nothing(session: Session) -> None:
     _do(session, "search[mug]", "click[m000000001]", "click[small]")
     assert "Total results: 0" in _do(session, "search[ ]")
     for query in ("<r>", "<c> kitchen", "<q> mugs", "<a> heavy"):
@@ -108,7 +108,7 @@ def test_a_search_works_on_every_page_and_may_find_nothing(session: Session) -> 
         assert session.results == SHOP.search(query)
 
 
-def test_an_option_named_like_a_button_works_as_the_button(session: Session) -> None:
+def test_an_option_with_the_name_of_a_button_acts_as_the_button(session: Session) -> None:
     _do(session, "search[odd options]", "click[m000000004]")
     assert list(session.targets())[-3:] == ["large", "", "attributes"]
     assert list(session.targets()).count("reviews") == 1
@@ -118,7 +118,7 @@ def test_an_option_named_like_a_button_works_as_the_button(session: Session) -> 
     assert dict(session.options) == {"cup": "large"}
 
 
-def test_every_listed_click_is_accepted() -> None:
+def test_exactly_the_listed_clicks_are_accepted() -> None:
     values = ["8", "8 [wide]", "8] or 9", "[", "line\nbreak", "", "Buy Now", "STRASSE", "İ", "8\t9"]
     odd = handmade.item(
         "M000000009", "Odd mug", customization_options=handmade.choices(size=values)
@@ -175,7 +175,7 @@ def test_impossible_actions_change_nothing(session: Session, action: str, kind: 
 
 
 @pytest.mark.parametrize("query", ["\x00", "\ud800 mug", "\x1b[0m", "\u202emug", "mug " * 50_000])
-def test_hostile_searches_are_only_searches(session: Session, query: str) -> None:
+def test_hostile_search_queries_give_printable_observations(session: Session, query: str) -> None:
     session.step(f"search[{query}]").observation.encode()
 
 
@@ -191,7 +191,7 @@ def test_hostile_searches_are_only_searches(session: Session, query: str) -> Non
         ("s[[]]", "s[", "]"),
     ],
 )
-def test_actions_are_cut_as_originally(text: str, verb: str, argument: str | None) -> None:
+def test_actions_are_parsed_as_in_the_original(text: str, verb: str, argument: str | None) -> None:
     action = parse_action(text)
     assert action.argument == argument
     if argument is not None:
@@ -199,26 +199,26 @@ def test_actions_are_cut_as_originally(text: str, verb: str, argument: str | Non
 
 
 @given(st.text(alphabet="ab[]\n ", max_size=12))
-def test_actions_are_cut_like_the_greedy_pattern(text: str) -> None:
+def test_actions_are_parsed_like_the_greedy_regular_expression(text: str) -> None:
     match = re.match(r"(.+)\[(.+)\]", text)
     assert parse_action(text) == (match.groups() if match else (text, None))
 
 
-def test_colours_and_similarity() -> None:
+def test_colours_are_normalised_and_similar_attributes_match() -> None:
     assert normalise_colour("bordered") == "red"
     assert normalise_colour("xl") == "xl"
     assert are_similar("heavy duty", "Heavy-Duty!")
     assert not are_similar("heavy duty", "light weight")
 
 
-def test_named_options_are_compared_as_pairs() -> None:
+def test_options_are_scored_by_name_and_value_together() -> None:
     mug = SHOP["M000000001"]
     goal = handmade.goal(SHOP, options={"color": "navyish"}, attributes=["heavy duty"])
     chosen = {"color": "navyish"}
     assert score(goal, mug, chosen, 12.5).r_option == 0.0
 
 
-def test_the_parts_of_a_score() -> None:
+def test_type_attributes_options_and_price_make_up_the_score() -> None:
     mug, lamp = SHOP["M000000001"], SHOP["L000000001"]
     goal = handmade.goal(SHOP, attributes=["dishwasher safe", "see-through"], options=())
     got = score(goal, mug, {}, 20.5)
@@ -229,7 +229,7 @@ def test_the_parts_of_a_score() -> None:
     assert bare.reward == 1.0
 
 
-def test_sessions_are_small() -> None:
+def test_a_session_object_takes_less_than_500_bytes() -> None:
     session = Session(SHOP)
     session.reset(GOAL.instruction)
     _do(session, "search[mug]", "click[m000000001]", "click[small]")

@@ -31,7 +31,7 @@ from tests.webshop import handmade
 TRAIN = coevo_gym.tasks("webshop", "train", "builtin")
 
 
-def test_enough_of_everything() -> None:
+def test_every_split_has_enough_tasks() -> None:
     counts = {split: len(coevo_gym.tasks("webshop", split)) for split in NATIVE_SPLITS}
     assert sum(counts.values()) >= 2000
     assert counts[Split.VAL] >= 200
@@ -60,8 +60,8 @@ def test_every_reference_solves_its_task() -> None:
             assert not any(result.errors)
 
 
-def test_every_reference_can_be_chosen() -> None:
-    """A scorer of ``choices(view)`` can play it: nothing but page and instruction is needed."""
+def test_the_choices_contain_every_action_of_the_reference() -> None:
+    """A scorer of ``choices(view)`` can therefore play it from the page and the instruction."""
     benchmark = get_benchmark("webshop")
     for task in TRAIN[::40]:
         env = make_env("webshop", task)
@@ -70,7 +70,7 @@ def test_every_reference_can_be_chosen() -> None:
             env.step(action)
 
 
-def test_reward_modes() -> None:
+def test_the_reward_is_binary_or_the_original_score_by_mode() -> None:
     task = next(task for task in TRAIN if len(task.solution) > 3)
     skipped = (*task.solution[:2], "click[buy now]")  # buys without choosing options
     rewards = {}
@@ -83,7 +83,7 @@ def test_reward_modes() -> None:
     assert rewards == {"success": 0.0, "original": info["score"]}
 
 
-def test_info_says_why_nothing_happened() -> None:
+def test_the_info_explains_an_impossible_action() -> None:
     env = make_env("webshop", TRAIN[0])
     before = env.view.observation
     observation, _, _, _, info = env.step("click[buy now]")
@@ -92,7 +92,7 @@ def test_info_says_why_nothing_happened() -> None:
     assert "'buy now' can be clicked" in info["webshop.reason"]
 
 
-def test_info_follows_the_purchase() -> None:
+def test_the_info_has_the_product_the_options_and_finally_the_scores() -> None:
     task = next(task for task in TRAIN if len(task.solution) > 3)
     env = make_env("webshop", task)
     for action in task.solution[:-1]:
@@ -104,7 +104,7 @@ def test_info_follows_the_purchase() -> None:
     assert (info["webshop.r_type"], info["webshop.r_price"]) == (1.0, 1.0)
 
 
-def test_behaviour_symbols() -> None:
+def test_each_step_has_the_behaviour_symbol_of_its_action() -> None:
     env = make_env("webshop", TRAIN[0])
     item = TRAIN[0].solution[1]
     for action in (
@@ -120,7 +120,7 @@ def test_behaviour_symbols() -> None:
     assert symbols == ["search", "item", "subpage", "page", "!", "buy"]
 
 
-def test_html_is_one_escaped_page_without_links() -> None:
+def test_the_html_rendering_is_an_escaped_page_without_links() -> None:
     task = TRAIN[0].model_copy(update={"instruction": "<script>alert(1)</script> & a mug"})
     env = make_env("webshop", task, render_mode="html")
     page = env.render()
@@ -133,13 +133,13 @@ def test_html_is_one_escaped_page_without_links() -> None:
         assert "</html>" in (env.render() or "")
 
 
-def test_a_budget_of_fifteen_steps() -> None:
+def test_an_episode_has_fifteen_steps_by_default() -> None:
     outcome = replay(TRAIN[0], [])
     assert len(outcome.steps) == 15
     assert outcome.end_reason == "max_steps"
 
 
-def test_recorded_episodes_of_the_original(official_data: Path) -> None:
+def test_recorded_episodes_of_the_original_give_the_same_observations(official_data: Path) -> None:
     """Through ``gym.make``, found by the original's goal number."""
     lines = (official_data / "expected_episodes_100.jsonl").read_text().splitlines()
     for line in lines:
@@ -156,7 +156,7 @@ def test_recorded_episodes_of_the_original(official_data: Path) -> None:
         assert (reward, terminated) == (case["reward"], case["done"])
 
 
-def test_the_originals_test_goals_are_for_evaluation_only(official_data: Path) -> None:
+def test_the_test_goals_of_the_original_are_for_evaluation_only(official_data: Path) -> None:
     official = coevo_gym.tasks("webshop", "test", "official_test")
     assert len(official) >= 500
     assert {task.split for task in official} == {Split.TEST}
@@ -167,7 +167,7 @@ def test_the_originals_test_goals_are_for_evaluation_only(official_data: Path) -
             gym.make("CoEvolve-WebShop-v0", split=split, subset="official_test")
 
 
-def test_official_data_is_used_when_it_is_at_hand(official_data: Path) -> None:
+def test_official_data_is_used_if_it_is_available(official_data: Path) -> None:
     assert coevo_gym.tasks("webshop", "train")[0].name.startswith("webshop/1k/")
     assert TRAIN[0].name.startswith("webshop/builtin/")
     assert find_task("webshop", TRAIN[0].name) == TRAIN[0]
@@ -183,18 +183,22 @@ def test_official_data_is_used_when_it_is_at_hand(official_data: Path) -> None:
         ({"tasks": ["webshop/1k/synthetic/1"]}, "webshop has no task 'webshop/1k/synthetic/1'"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+def test_invalid_env_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         gym.make("CoEvolve-WebShop-v0", **arguments)
 
 
-def test_a_missing_data_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_about_a_missing_data_folder_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(BenchmarkNotInstalled, match=r"not found at .*nowhere.*COEVO_WEBSHOP_DATA"):
         gym.make("CoEvolve-WebShop-v0")
 
 
-def test_corrupt_data_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_about_corrupt_data_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "items_shuffle_1000.json").write_text("[{")
     (tmp_path / "items_ins_v2_1000.json").write_text("{}")
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
@@ -202,7 +206,7 @@ def test_corrupt_data_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         gym.make("CoEvolve-WebShop-v0")
 
 
-def test_a_task_of_other_data_is_refused() -> None:
+def test_a_task_from_another_catalogue_is_refused() -> None:
     world = TRAIN[0].world.model_copy(update={"digest": "0" * 16})
     env = gym.make("CoEvolve-WebShop-v0")
     with pytest.raises(DataError, match="is not the catalogue that the task was created from"):
@@ -212,20 +216,22 @@ def test_a_task_of_other_data_is_refused() -> None:
         env.reset(options={"task": TRAIN[0].model_copy(update={"world": world})})
 
 
-def test_the_catalogue_is_shared_and_drawn_the_same() -> None:
+def test_tasks_share_one_catalogue_object() -> None:
     catalogue = open_catalogue(TRAIN[0].world)  # type: ignore[arg-type]
     assert catalogue is open_catalogue(TRAIN[1].world)  # type: ignore[arg-type]
     assert len(catalogue) >= 1000
     assert len({product.category for product in catalogue}) >= 5
 
 
-def test_errors_are_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_listing_tasks_of_an_empty_data_folder_raises_a_package_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
     with pytest.raises(CoevoError):
         coevo_gym.tasks("webshop", "train")
 
 
-def test_a_list_of_tasks_is_pickled_without_the_products(
+def test_a_pickled_list_of_tasks_does_not_contain_the_products(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def write(items: list[object]) -> None:
@@ -251,7 +257,7 @@ def test_a_list_of_tasks_is_pickled_without_the_products(
         pickle.loads(stored[0])
 
 
-def test_a_shop_of_ones_own_deals_out_solvable_tasks_in_every_split(
+def test_a_user_supplied_shop_has_solvable_tasks_in_every_split(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A small shop has no test goals of the original, and some goals cannot be fulfilled."""
@@ -293,7 +299,9 @@ def test_a_shop_of_ones_own_deals_out_solvable_tasks_in_every_split(
         coevo_gym.tasks("webshop", "test", "official_test")
 
 
-def test_an_empty_split_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_about_an_empty_split_explains_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "items_shuffle.json").write_text(json.dumps(handmade.ITEMS))
     (tmp_path / "items_ins_v2.json").write_text(json.dumps(handmade.ATTRIBUTES))
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
@@ -304,13 +312,13 @@ def test_an_empty_split_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         gym.make("CoEvolve-WebShop-v0", split=str(other))
 
 
-def test_seeded_resets_spread_over_the_tasks() -> None:
+def test_resets_with_different_seeds_spread_over_the_tasks() -> None:
     env = gym.make("CoEvolve-WebShop-v0", split="val")
     names = {env.reset(seed=int(seed))[1]["task_id"] for seed in np.arange(50)}
     assert len(names) > 40
 
 
-def test_a_product_that_the_shop_does_not_have_is_named() -> None:
+def test_a_task_with_an_unknown_product_is_refused() -> None:
     verifier = TRAIN[0].verifier.model_copy(update={"asin": "NOPE"})
     with pytest.raises(
         TaskError, match=r"webshop/.* cannot be run: its shop has no product 'NOPE'"
@@ -318,13 +326,13 @@ def test_a_product_that_the_shop_does_not_have_is_named() -> None:
         make_env("webshop", TRAIN[0].model_copy(update={"verifier": verifier}))
 
 
-def test_nothing_is_drawn_before_a_reset() -> None:
+def test_rendering_before_the_first_reset_raises() -> None:
     env = gym.make("CoEvolve-WebShop-v0", render_mode="html")
     with pytest.raises(ResetNeeded):
         env.unwrapped.render()
 
 
-def test_the_price_that_is_judged_is_in_no_view() -> None:
+def test_no_view_contains_the_judged_price() -> None:
     env = make_env("webshop", TRAIN[0])
     for action in TRAIN[0].solution[:2]:
         _, _, _, _, info = env.step(action)

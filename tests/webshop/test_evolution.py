@@ -41,7 +41,7 @@ def explore(contexts: Sequence[Context]) -> list[tuple[Context, Draft]]:
     return pairs
 
 
-def test_drafts_lie_in_the_family_of_their_context() -> None:
+def test_most_drafts_belong_to_the_family_of_their_context() -> None:
     two = {family(TRAIN[0]), family(TRAIN[600])}
     assert len(two) == 2
     tasks = [task for task in TRAIN if family(task) in two]
@@ -52,7 +52,7 @@ def test_drafts_lie_in_the_family_of_their_context() -> None:
     assert own >= 0.8 * len(drafts)
 
 
-def test_an_explorer_blind_to_signals_gives_the_catalogues_mix() -> None:
+def test_blind_contexts_give_drafts_in_the_mix_of_the_catalogue() -> None:
     rng = np.random.default_rng(0)
     tasks = [TRAIN[int(i)] for i in rng.integers(len(TRAIN), size=400)]
     drafts = explore([Context(kind="blind", task=task) for task in tasks])
@@ -63,7 +63,7 @@ def test_an_explorer_blind_to_signals_gives_the_catalogues_mix() -> None:
     assert len({SHOP[draft.scenario].query for _, draft in drafts}) > 60  # of 72 families
 
 
-def test_an_unguided_round_finds_proven_tasks_in_training_products_only() -> None:
+def test_an_unguided_round_finds_proven_tasks_only_for_training_products() -> None:
     evolver = GatedEvolver(WEBSHOP, ScriptedExplorer(WEBSHOP))
     result = evolver.run(Round.unguided(30, seed=1))
     assert len(result.accepted) == 30
@@ -84,7 +84,7 @@ BAD_DRAFTS: dict[str, tuple[str, Draft | str]] = {
     "a list": ("parse", "[]"),
     "no solution": ("parse", '{"benchmark": "webshop", "scenario": "x", "instruction": "y"}'),
     "another benchmark": ("schema", draft_of(GOOD, benchmark="toy")),
-    "no words": ("schema", draft_of(GOOD, instruction="  ")),
+    "an empty instruction": ("schema", draft_of(GOOD, instruction="  ")),
     "two actions": ("schema", draft_of(GOOD, solution=GOOD.solution[:2])),
     "a validation product": ("split_leak", draft_of(VAL[0])),
     "a training product claimed, a validation one bought": (
@@ -97,16 +97,16 @@ BAD_DRAFTS: dict[str, tuple[str, Draft | str]] = {
         draft_of(GOOD, solution=(GOOD.solution[0], "click[no such thing]", *GOOD.solution[1:])),
     ),
     "an unknown action": ("build", draft_of(GOOD, solution=("think[hard]", *GOOD.solution))),
-    "an option nobody asked for": (
+    "an option not in the instruction": (
         "build",
         draft_of(GOOD, instruction=f"Find me {SHOP[GOOD.scenario].query}."),
     ),
-    "too dear": ("build", draft_of(GOOD, instruction=f"{GOOD.instruction} Under 1 dollar!")),
+    "too expensive": ("build", draft_of(GOOD, instruction=f"{GOOD.instruction} Under 1 dollar!")),
     "another shop": (
         "build",
         draft_of(GOOD, world=GOOD.world.model_copy(update={"digest": "0" * 16})),
     ),
-    "known already": (
+    "a near duplicate": (
         "near_duplicate",
         draft_of(GOOD, instruction=GOOD.instruction.upper()),
     ),
@@ -114,7 +114,7 @@ BAD_DRAFTS: dict[str, tuple[str, Draft | str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_DRAFTS)
-def test_bad_drafts_are_rejected_by_the_gate_that_is_there_for_them(name: str) -> None:
+def test_a_bad_draft_is_rejected_by_the_responsible_gate(name: str) -> None:
     gate, draft = BAD_DRAFTS[name]
     known = [WEBSHOP.build(draft_of(GOOD))] if gate == "near_duplicate" else []
     verdict = run_gates(default_gates(WEBSHOP, known), draft).verdict
@@ -122,6 +122,6 @@ def test_bad_drafts_are_rejected_by_the_gate_that_is_there_for_them(name: str) -
     assert verdict.reason
 
 
-def test_a_good_draft_passes() -> None:
+def test_a_good_draft_passes_all_gates() -> None:
     for task in (GOOD, PLAIN):
         assert run_gates(default_gates(WEBSHOP), draft_of(task)).verdict.accepted

@@ -88,22 +88,22 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.gate)
-def test_a_proposal_is_rejected_by_the_gate_for_it(bad: Bad) -> None:
+def test_a_bad_proposal_is_rejected_by_the_responsible_gate(bad: Bad) -> None:
     result = judge(bad.proposal, bad.known, models=bad.models, **bad.gates)
     assert (result.verdict.accepted, result.verdict.gate) == (False, bad.gate), result.verdict
     assert bad.reason in result.verdict.reason
     assert (result.held is not None) == (bad.gate == "hold")
 
 
-def test_the_same_task_again_is_a_duplicate() -> None:
+def test_a_proposal_of_a_known_task_is_a_duplicate() -> None:
     task = judge(proposal()).task
     assert task is not None
     again = judge(proposal(), [task], off=["near_duplicate"])
     assert again.verdict.gate == "duplicate"
 
 
-def test_a_reference_that_wanders_is_minimised() -> None:
-    """A look at another product, and the start once more: what is left is what was needed."""
+def test_unnecessary_actions_of_a_reference_are_removed() -> None:
+    """They are a look at another product and a second start."""
     wanders = (*OTHER.solution[:2], SEARCH, "click[next >]", SEARCH, *REST)
     result = judge(proposal(wanders))
     assert result.verdict.accepted, result.verdict.reason
@@ -112,7 +112,9 @@ def test_a_reference_that_wanders_is_minimised() -> None:
     assert result.verdict.draft["solution"] == wanders
 
 
-def test_replays_of_a_long_reference_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_replays_of_a_long_reference_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     replays: list[int] = []
     sound = type(WEBSHOP).replay
 
@@ -128,7 +130,7 @@ def test_replays_of_a_long_reference_are_capped(monkeypatch: pytest.MonkeyPatch)
     assert result.env_steps >= sum(replays[:1])
 
 
-def test_it_is_solved_by_whoever_is_shown_the_reference() -> None:
+def test_the_solve_gate_passes_if_a_policy_follows_the_reference() -> None:
     solve = {"on": True, "tries": 2, "tip": True}
     result = judge(proposal(), models=solver(FollowsTip()), solve=solve)
     assert result.verdict.accepted, result.verdict.reason
@@ -136,7 +138,7 @@ def test_it_is_solved_by_whoever_is_shown_the_reference() -> None:
     assert result.env_steps == judge(proposal()).env_steps + 2 * len(GOOD.solution)
 
 
-def test_a_judge_sees_the_pages_and_nothing_of_the_verifier() -> None:
+def test_a_judge_sees_the_actions_but_not_the_verifier() -> None:
     asked = Judge({"success": True, "reason": "All is as asked."})
     result = judge(proposal(), models={"advisor": asked}, judge=True)
     assert Check("judge", "All is as asked.") in result.verdict.checks
@@ -161,7 +163,7 @@ THINGS = [
     good=st.booleans(),
     confidence=st.floats(0, 1),
 )
-def test_whatever_is_proposed_to_the_shop_is_a_verdict(
+def test_any_proposal_gets_a_verdict_that_survives_json(
     turns: list[str], actions: list[str], good: bool, confidence: float
 ) -> None:
     candidate = proposal(

@@ -50,12 +50,14 @@ def shop_with_own_prices(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     return load_official(folder)
 
 
-def test_prices_are_drawn_as_originally(shop_with_own_prices: Catalogue) -> None:
+def test_drawn_prices_equal_those_of_the_original(shop_with_own_prices: Catalogue) -> None:
     expected = json.loads((DATA / "prices_seed0.json").read_text(encoding="utf-8"))
     assert {product.asin: product.price for product in shop_with_own_prices} == expected
 
 
-def test_goals_and_their_order(shop_with_own_prices: Catalogue) -> None:
+def test_synthetic_goals_and_their_order_equal_those_of_the_original(
+    shop_with_own_prices: Catalogue,
+) -> None:
     keys = ("instruction_text", "asin", "query", "category", "product_category", "price_upper")
     ours = synthetic_goals(shop_with_own_prices)
     expected = _lines("goals_synthetic_seed0.jsonl.gz")
@@ -69,7 +71,9 @@ def test_goals_and_their_order(shop_with_own_prices: Catalogue) -> None:
         assert goal.weight == pytest.approx(other["weight"], abs=1e-12)
 
 
-def test_episodes(shop: Catalogue) -> None:
+def test_recorded_episodes_give_the_observations_and_rewards_of_the_original(
+    shop: Catalogue,
+) -> None:
     goals = {True: human_goals(shop), False: synthetic_goals(shop)}
     for number, episode in enumerate(_lines("expected_episodes_100.jsonl")):
         session = Session(shop)
@@ -95,7 +99,7 @@ def test_episodes(shop: Catalogue) -> None:
         )
 
 
-def test_rewards_of_pairs(shop: Catalogue) -> None:
+def test_rewards_of_goal_and_product_pairs_equal_those_of_the_original(shop: Catalogue) -> None:
     for pair in _lines("expected_pair_rewards_500.jsonl.gz"):
         options = pair["goal_options"]
         pairs = options.items() if isinstance(options, dict) else (("", o) for o in options)
@@ -110,7 +114,7 @@ def test_rewards_of_pairs(shop: Catalogue) -> None:
         assert got.reward == pytest.approx(pair["reward"], abs=1e-9), pair
 
 
-def test_goals_that_the_original_never_rewards_in_full(shop: Catalogue) -> None:
+def test_the_unsolvable_goals_are_those_of_the_original(shop: Catalogue) -> None:
     expected = json.loads((DATA / "unsolvable_goal_indices_seed0.json").read_text(encoding="utf-8"))
     goals = synthetic_goals(shop)
 
@@ -121,7 +125,7 @@ def test_goals_that_the_original_never_rewards_in_full(shop: Catalogue) -> None:
     assert [i for i, goal in enumerate(goals) if perfect(goal) < 1] == expected
 
 
-def test_searches(shop: Catalogue) -> None:
+def test_searches_find_the_products_of_the_original(shop: Catalogue) -> None:
     cases = _lines("expected_search_200.jsonl.gz")
     expected = [[asin for asin, _ in case["top50"]] for case in cases]
     results = [shop.index.search(case["query"]) for case in cases]

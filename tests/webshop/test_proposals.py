@@ -32,7 +32,7 @@ def proposal(**changes: Any) -> Proposal:
 
 
 @pytest.mark.parametrize("source", [SOURCE, WEBSHOP.open(SOURCE)], ids=["asked", "open"])
-def test_the_product_is_the_last_one_that_is_opened(source: Any) -> None:
+def test_a_draft_is_about_the_last_product_opened(source: Any) -> None:
     context = Context(kind="boundary", task=source)
     looked = (OTHER.solution[0], f"click[{SOURCE.scenario}]", "click[< prev]", *OTHER.solution[1:])
     draft = WEBSHOP.draft(proposal(actions=looked), context)
@@ -67,12 +67,14 @@ def test_the_product_is_the_last_one_that_is_opened(source: Any) -> None:
         ({"actions": ("buy now",)}, r"the last action is not click\[buy now\]"),
     ],
 )
-def test_what_stands_for_no_draft(changes: dict[str, Any], reason: str) -> None:
+def test_a_proposal_that_cannot_become_a_draft_is_refused(
+    changes: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(BuildError, match=reason):
         WEBSHOP.draft(proposal(**changes), CONTEXT)
 
 
-def test_a_model_is_told_which_products_that_it_opened_are_training_products() -> None:
+def test_the_prompt_restrictions_list_the_opened_training_products() -> None:
     val = WEBSHOP.tasks(Split.VAL, "builtin")[0]
 
     def explored_codes(*codes: str, benchmark: Benchmark = WEBSHOP) -> tuple[str, ...]:
@@ -95,20 +97,20 @@ def test_a_model_is_told_which_products_that_it_opened_are_training_products() -
     assert "None of the products" in rule
 
 
-def test_a_context_of_another_benchmark_is_a_mistake() -> None:
+def test_a_context_of_another_benchmark_is_refused() -> None:
     with pytest.raises(TaskError, match="belongs to toy, not to webshop"):
         WEBSHOP.draft(proposal(), Context(kind="blind", task=TOY.tasks(Split.TRAIN)[0]))
 
 
 @given(given_proposal=PROPOSALS)
 @settings(max_examples=200)
-def test_anything_may_be_proposed(given_proposal: Proposal) -> None:
+def test_any_proposal_is_accepted_or_rejected_with_a_reason(given_proposal: Proposal) -> None:
     if draft := draft_or_none(WEBSHOP, given_proposal, CONTEXT):
         verdict = run_gates(default_gates(WEBSHOP), draft, context=CONTEXT).verdict
         assert verdict.accepted or verdict.reason
 
 
-def test_rules_in_place_of_a_model_find_tasks() -> None:
+def test_a_scripted_explorer_in_place_of_a_model_finds_tasks() -> None:
     sources = TRAIN[:: len(TRAIN) // 40]
     accepted, verdicts = walks.evolve_tasks(
         sources, webshop.buy, webshop.propose, max_steps=15, wanted=8

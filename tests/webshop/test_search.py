@@ -25,7 +25,7 @@ from coevo_gym.envs.webshop.engine.search import SearchIndex, analyze, quantised
         *(("tv", "tv"), ("6.5", "6.5"), ("crème", "crème")),
     ],
 )
-def test_stem(word: str, expected: str) -> None:
+def test_words_are_stemmed_as_expected(word: str, expected: str) -> None:
     assert stem(word) == expected
 
 
@@ -43,7 +43,7 @@ def test_stem(word: str, expected: str) -> None:
         ("", []),
     ],
 )
-def test_words(text: str, expected: list[str]) -> None:
+def test_text_is_split_into_words_as_expected(text: str, expected: list[str]) -> None:
     assert list(words(text)) == expected
 
 
@@ -57,7 +57,7 @@ def test_analyze_drops_possessives_and_stop_words() -> None:
     [("_" * 2_000_000, 0), ("\u200d" * 2_000_000, 0), ("a:" * 1_000_000, 7_844)],
     ids=["connectors", "joiners", "letters and colons"],
 )
-def test_analysis_of_a_long_text_comes_to_an_end(text: str, terms: int) -> None:
+def test_the_analysis_of_a_long_text_takes_linear_time(text: str, terms: int) -> None:
     """It takes seconds; if its time were quadratic in the length, it would be hours."""
     assert len(analyze(text)) == terms
 
@@ -80,7 +80,7 @@ def test_a_repeated_word_counts_again() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "the of", "zzz", "\ud800", "[]"])
-def test_nothing_known_finds_nothing(query: str) -> None:
+def test_a_query_without_a_known_word_finds_nothing(query: str) -> None:
     assert SearchIndex([("a", "red mug")]).search(query) == []
 
 
