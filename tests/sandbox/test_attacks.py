@@ -67,13 +67,13 @@ def check(name: str, level: Level) -> None:
 
 @skip_unless_available(Level.BUBBLEWRAP)
 @pytest.mark.parametrize("name", claimed(Level.BUBBLEWRAP))
-def test_bubblewrap_stops(name: str) -> None:
+def test_bubblewrap_stops_an_attack(name: str) -> None:
     check(name, Level.BUBBLEWRAP)
 
 
 @skip_unless_available(Level.LANDLOCK)
 @pytest.mark.parametrize("name", sample_params(claimed(Level.LANDLOCK), 6))
-def test_landlock_stops(name: str) -> None:
+def test_landlock_stops_an_attack(name: str) -> None:
     check(name, Level.LANDLOCK)
 
 
@@ -91,46 +91,48 @@ def first_landlock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @skip_unless_available(Level.LANDLOCK)
 @pytest.mark.usefixtures("first_landlock")
 @pytest.mark.parametrize("name", claimed(Level.LANDLOCK))
-def test_the_first_landlock_stops(name: str) -> None:
+def test_the_first_version_of_landlock_stops_an_attack(name: str) -> None:
     check(name, Level.LANDLOCK)
 
 
 @skip_unless_available(Level.LANDLOCK)
 @pytest.mark.parametrize("name", ["look-up-file", "read-host-name"])
-def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
+def test_attacks_that_landlock_does_not_claim_to_stop_get_through(name: str) -> None:
     assert row(name, Level.LANDLOCK).verdict is AttackVerdict.NOT_CLAIMED
 
 
 @pytest.mark.parametrize("level", Level)
-def test_what_a_level_does_not_claim(level: Level) -> None:
+def test_each_level_claims_to_stop_all_attacks_but_the_listed_ones(level: Level) -> None:
     names = {name for name, payload in GENERIC.items() if not payload.claimed(level)}
     assert names == NOT_CLAIMED[level]
 
 
 @pytest.mark.parametrize("name", ["read-file", "write-file", "environment-of-a-process", "connect"])
-def test_without_isolation_attacks_get_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attack_gets_through_without_isolation(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COEVO_ACCEPT_RISK", "1")
     assert row(name, Level.NONE).verdict is AttackVerdict.GOT_THROUGH
 
 
-def test_there_are_enough_attacks() -> None:
+def test_the_attack_suite_has_enough_attacks() -> None:
     payloads = generic_suite().payloads
     assert len(GENERIC) == len(payloads) >= 120
 
 
-def test_the_page_counts_them() -> None:
+def test_the_docs_page_has_the_number_of_attacks() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     assert f"# runs {len(GENERIC)} attacks" in page
 
 
 @skip_unless_available(Level.BUBBLEWRAP)
-def test_an_attack_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attack_that_does_not_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevo_gym.sandbox.attacks.host._HARNESS", "raise SystemExit('broken')")
     with pytest.raises(EnvBackendError, match="'read-file' did not run"):
         row("read-file", Level.BUBBLEWRAP)
 
 
-def test_what_an_attack_got_hold_of_is_not_reported() -> None:
+def test_the_result_of_an_attack_does_not_contain_the_secret() -> None:
     payload = Payload(
         "all", "", "say(read(host.secret))", lambda seen: seen.host.token in seen.said
     )
@@ -139,14 +141,16 @@ def test_what_an_attack_got_hold_of_is_not_reported() -> None:
 
 @skip_unless_available(Level.BUBBLEWRAP)
 @pytest.mark.parametrize("name", ["connect", "loop-in-c"])
-def test_attacks_run_beside_a_thousand_open_files(name: str, many_open_files: int) -> None:
+def test_attacks_run_if_this_process_has_a_thousand_open_files(
+    name: str, many_open_files: int
+) -> None:
     assert many_open_files > 1024
     host = HostSetup(Level.BUBBLEWRAP)
     assert host.run(GENERIC[name], protected=False).worked
     assert not host.run(GENERIC[name], protected=True).worked
 
 
-def test_decoys_are_gone_afterwards() -> None:
+def test_decoys_are_removed_afterwards() -> None:
     with create_decoys() as targets:
         assert targets.victim_lives()
         assert targets.secret.read_text() == targets.token
@@ -166,7 +170,7 @@ def scripted(level: Level) -> Iterator[Scripted]:
     yield Scripted()
 
 
-def test_verdicts() -> None:
+def test_the_verdict_follows_from_the_runs_with_and_without_protection() -> None:
     def claimed(level: Level) -> bool:
         return level is not Level.LANDLOCK
 
@@ -193,7 +197,7 @@ def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @skip_unless_available(Level.LANDLOCK)
-def test_the_command_tries_the_level_that_is_named(
+def test_doctor_runs_the_attacks_at_the_requested_level(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted_suite(["x-"], monkeypatch)
@@ -201,7 +205,7 @@ def test_the_command_tries_the_level_that_is_named(
     assert json.loads(capsys.readouterr().out)["level"] == "landlock"
 
 
-def test_a_level_that_does_not_hold_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_refuses_to_attack_an_unavailable_level(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted_suite(["x-"], monkeypatch)
     with pytest.raises(ConfigError, match=r"'none' .*: limits only, without isolation"):
         run_attacks(False, Level.NONE)
@@ -210,7 +214,7 @@ def test_a_level_that_does_not_hold_is_not_tried(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("codes", "code"), [(("x-", "--"), 0), (("x-", "xx"), 1)])
-def test_the_command_fails_if_one_gets_through(
+def test_doctor_fails_only_if_an_attack_gets_through(
     codes: tuple[str, ...],
     code: int,
     monkeypatch: pytest.MonkeyPatch,

@@ -113,7 +113,7 @@ def left_behind() -> set[Path]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_it_runs_and_says_how_it_ended(level: Level) -> None:
+def test_a_program_runs_and_its_exit_code_is_returned(level: Level) -> None:
     with running("say('hello'); raise SystemExit(7)", level) as (sandboxed, reading):
         assert sandboxed.level is level
         assert read_all(reading) == "hello"
@@ -122,14 +122,14 @@ def test_it_runs_and_says_how_it_ended(level: Level) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_it_writes_to_stderr_can_be_read(level: Level) -> None:
+def test_the_stderr_of_a_program_can_be_read(level: Level) -> None:
     with running("import sys; sys.exit('no such thing')", level) as (sandboxed, _):
         assert sandboxed.wait(LIMIT_S) == 1
         assert sandboxed.stderr().strip() == "no such thing"
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_flood_of_stderr_does_not_stop_it(level: Level) -> None:
+def test_a_flood_of_stderr_does_not_block_a_program(level: Level) -> None:
     code = """
 import sys
 try:
@@ -145,7 +145,7 @@ say('done')
         assert len(sandboxed.stderr()) <= 65536
 
 
-def test_who_goes_on_writing_is_not_heard_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_endless_stderr_stops_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with running("pass", Level.NONE) as (sandboxed, _), monkeypatch.context() as patch:
         patch.setattr(process, "readable", lambda *_: True)
         patch.setattr(process.os, "read", lambda _, size: b"x" * min(size, 40_000))
@@ -153,7 +153,7 @@ def test_who_goes_on_writing_is_not_heard_for_ever(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_only_the_descriptors_that_were_passed_are_open(level: Level) -> None:
+def test_a_program_has_only_the_passed_descriptors_open(level: Level) -> None:
     secret = os.open(__file__, os.O_RDONLY)
     os.set_inheritable(secret, True)
     code = """
@@ -173,7 +173,9 @@ say(' '.join(str(n) for n in range(256) if is_open(n)))
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_it_runs_beside_a_thousand_open_files(level: Level, many_open_files: int) -> None:
+def test_a_program_runs_if_this_process_has_a_thousand_open_files(
+    level: Level, many_open_files: int
+) -> None:
     code = "import sys; sys.stderr.write('and to people'); say('hello')"
     with running(code, level) as (sandboxed, reading):
         assert reading > many_open_files > 1024
@@ -183,7 +185,7 @@ def test_it_runs_beside_a_thousand_open_files(level: Level, many_open_files: int
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_socket_that_is_passed_can_be_read_and_written(level: Level) -> None:
+def test_a_program_can_read_and_write_a_passed_socket(level: Level) -> None:
     ours, theirs = socket.socketpair()
     code = """
 import socket, sys
@@ -234,7 +236,7 @@ DOES_NOT_WORK = {
 
 @BUBBLEWRAP
 @pytest.mark.parametrize("name", [*WORKS, *DOES_NOT_WORK])
-def test_what_works_inside_is_what_the_page_says(name: str) -> None:
+def test_python_features_work_or_fail_in_the_sandbox_as_documented(name: str) -> None:
     code = f"""
 import sqlite3
 try: exec({(WORKS | DOES_NOT_WORK)[name]!r})
@@ -245,7 +247,9 @@ else: say('works')
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_environment_is_what_was_given(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_sees_only_the_environment_passed_to_it(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("API_KEY", "secret")
     text = output("import json; say(json.dumps(dict(os.environ)))", level, GREETING="hello")
     seen = json.loads(text)
@@ -254,7 +258,7 @@ def test_the_environment_is_what_was_given(level: Level, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("level", ISOLATED)
-def test_named_paths_can_be_read_and_not_written(level: Level, tmp_path: Path) -> None:
+def test_readable_paths_can_be_read_but_not_written(level: Level, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "text").write_text("given")
     (tmp_path / "other").write_text("other")
@@ -279,7 +283,9 @@ for attempt in (
 
 
 @pytest.mark.parametrize("level", ISOLATED)
-def test_what_is_hidden_cannot_be_read_wherever_it_lies(level: Level, tmp_path: Path) -> None:
+def test_hidden_paths_cannot_be_read_within_readable_ones_or_through_links(
+    level: Level, tmp_path: Path
+) -> None:
     files = {
         name: tmp_path / "given" / name
         for name in ("open", "beside/open", "beside/secret/key", "beside/secret/shown/open")
@@ -310,7 +316,7 @@ for root in ({str(tmp_path / "given")!r}, {str(tmp_path / "other")!r}):
 
 @pytest.mark.parametrize("level", ISOLATED)
 @pytest.mark.parametrize("folder", ["/usr/src", "/usr/local/src", "/usr/include"])
-def test_of_the_system_only_programs_and_libraries_can_be_read(level: Level, folder: str) -> None:
+def test_system_folders_without_programs_or_libraries_are_hidden(level: Level, folder: str) -> None:
     code = f"""
 try: say(' '.join(os.listdir({folder!r})))
 except OSError: say('hidden')
@@ -319,7 +325,7 @@ except OSError: say('hidden')
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_more_memory_than_allowed_is_a_memory_error(level: Level) -> None:
+def test_allocating_more_memory_than_allowed_is_a_memory_error(level: Level) -> None:
     code = """
 try: bytearray(20 * 10**9)
 except MemoryError: say('no')
@@ -329,7 +335,7 @@ except MemoryError: say('no')
 
 @BUBBLEWRAP
 @GROUPS
-def test_processes_together_cannot_take_more_memory_than_allowed() -> None:
+def test_the_memory_limit_applies_to_all_processes_together() -> None:
     code = """
 import signal, time
 children = []
@@ -356,7 +362,7 @@ say(f'signal {ends[0] & 127}\\n')
 
 @BUBBLEWRAP
 @GROUPS
-def test_a_fork_bomb_meets_the_cap() -> None:
+def test_a_fork_bomb_stops_at_the_process_limit() -> None:
     code = """
 import time
 count = 0
@@ -375,7 +381,7 @@ time.sleep(600)
 
 
 @skip_unless_available(Level.LANDLOCK)
-def test_the_weaker_level_starts_no_processes() -> None:
+def test_landlock_allows_threads_but_no_processes() -> None:
     code = """
 import threading
 thread = threading.Thread(target=lambda: say('thread '))
@@ -388,7 +394,7 @@ except PermissionError: say('no process')
 
 @BUBBLEWRAP
 @pytest.mark.parametrize("where", ["/tmp", "/dev/shm", "/", "/dev", "/run", "/usr"])
-def test_what_can_be_written_is_capped(where: str) -> None:
+def test_written_files_are_limited_in_size_and_to_the_scratch_folder(where: str) -> None:
     code = f"""
 total = 0
 try:
@@ -404,7 +410,7 @@ except OSError:
 
 
 @pytest.mark.parametrize("level", ISOLATED)
-def test_what_a_full_scratch_folder_holds_is_gone_in_the_next_sandbox(level: Level) -> None:
+def test_files_do_not_persist_from_one_sandbox_to_the_next(level: Level) -> None:
     code = """
 try: open('/tmp/coevo-kept', 'x').close()
 except OSError as error: say(type(error).__name__)
@@ -424,7 +430,7 @@ else: say('new')
     ],
     ids=["in C", "swallows all"],
 )
-def test_an_endless_loop_is_killed(level: Level, endless: str) -> None:
+def test_kill_ends_an_endless_loop_that_ignores_signals(level: Level, endless: str) -> None:
     code = f"""
 import signal
 for number in set(signal.Signals) - {{signal.SIGKILL, signal.SIGSTOP}}:
@@ -455,7 +461,7 @@ time.sleep(600)
 
 @BUBBLEWRAP
 @GROUPS
-def test_kill_takes_the_whole_tree() -> None:
+def test_kill_ends_the_whole_process_tree() -> None:
     with running(ORPHAN, Level.BUBBLEWRAP) as (sandboxed, reading):
         assert next_line(reading) == "up"
         assert left_behind()
@@ -465,7 +471,7 @@ def test_kill_takes_the_whole_tree() -> None:
 
 
 @GROUPS
-def test_kill_takes_those_that_went_away_even_where_nothing_isolates() -> None:
+def test_kill_ends_detached_processes_even_without_isolation() -> None:
     with running(ORPHAN, Level.NONE) as (sandboxed, reading):
         assert next_line(reading) == "up"
         sandboxed.kill()
@@ -475,7 +481,7 @@ def test_kill_takes_those_that_went_away_even_where_nothing_isolates() -> None:
 
 @BUBBLEWRAP
 @GROUPS
-def test_those_that_outlive_the_program_end_with_it() -> None:
+def test_close_ends_processes_that_outlive_the_program() -> None:
     code = ORPHAN.replace("\ntime.sleep(600)\n", "\n")
     with running(code, Level.BUBBLEWRAP) as (sandboxed, reading):
         assert sandboxed.wait(LIMIT_S) == 0
@@ -485,7 +491,7 @@ def test_those_that_outlive_the_program_end_with_it() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_closing_twice_and_killing_what_has_ended(level: Level) -> None:
+def test_closing_twice_and_killing_an_ended_program_are_harmless(level: Level) -> None:
     with running("pass", level) as (sandboxed, _):
         sandboxed.wait(LIMIT_S)
         sandboxed.kill()
@@ -498,7 +504,7 @@ def test_closing_twice_and_killing_what_has_ended(level: Level) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_it_survives_the_thread_that_launched_it(level: Level) -> None:
+def test_a_program_survives_the_thread_that_launched_it(level: Level) -> None:
     reading, writing = os.pipe()
     sandboxes: list[Sandboxed] = []
 
@@ -539,7 +545,9 @@ time.sleep(600)
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "term"])
-def test_the_end_of_the_parent_is_the_end_of_all(level: Level, number: signal.Signals) -> None:
+def test_a_program_ends_and_its_folders_are_removed_when_the_parent_dies(
+    level: Level, number: signal.Signals
+) -> None:
     reading, writing = os.pipe()
     stubborn = f"""
 import ctypes, os, signal, time
@@ -573,27 +581,29 @@ while True: time.sleep(600)
 
 
 @BUBBLEWRAP
-def test_a_missing_path_is_named() -> None:
+def test_a_readable_path_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"exist and be absolute.*'/no/such/path'"):
         launch(["true"], readable=[Path("/no/such/path")])
 
 
 @BUBBLEWRAP
-def test_a_sandbox_that_cannot_be_set_up_is_told_at_once() -> None:
+def test_a_sandbox_that_cannot_be_set_up_raises_immediately() -> None:
     with pytest.raises(EnvBackendError, match=r"\(bubblewrap\) did not start: bwrap: .*size"):
         launch(["/bin/true"], limits=ResourceLimits(scratch_bytes=-1), level=Level.BUBBLEWRAP)
     assert not left_behind()
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_program_that_is_not_there_is_told(level: Level) -> None:
+def test_a_program_that_does_not_exist_fails_with_its_name_on_stderr(level: Level) -> None:
     with launch(["/no/such/program"], level=level, accept_risk=True) as sandboxed:
         assert sandboxed.wait(LIMIT_S) not in (0, None)
         assert "/no/such/program" in sandboxed.stderr()
 
 
 @BUBBLEWRAP
-def test_without_control_groups_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_control_groups_a_program_cannot_start_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cgroup, "_own_bases", lambda: ())
     code = """
 import threading
@@ -627,7 +637,7 @@ with launch(command, limits=ResourceLimits(pids=8), level=Level.BUBBLEWRAP) as s
 @BUBBLEWRAP
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="no Python that all may run")
-def test_a_plain_user_has_a_cap_on_threads() -> None:
+def test_the_number_of_threads_is_limited_for_a_plain_user() -> None:
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, THREADS], capture_output=True, text=True, timeout=LIMIT_S
     )
@@ -637,7 +647,7 @@ def test_a_plain_user_has_a_cap_on_threads() -> None:
     assert 0 < count < 8
 
 
-def test_a_control_group_of_version_2_is_made_beside_the_own_one(
+def test_the_parent_for_version_2_control_groups_is_the_delegated_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "app.slice" / "own.scope"
@@ -652,7 +662,7 @@ def test_a_control_group_of_version_2_is_made_beside_the_own_one(
     assert cgroup._writable_parents() == ()
 
 
-def test_probe_knows_all_levels() -> None:
+def test_probe_returns_a_finding_for_every_level() -> None:
     assert [finding.level for finding in probe()] == list(Level)
     assert all(finding.detail for finding in probe())
 
@@ -672,7 +682,7 @@ def nothing_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nothing_holds")
-def test_where_nothing_holds_it_is_refused() -> None:
+def test_launching_without_any_isolation_available_is_refused() -> None:
     assert not any(finding.holds for finding in probe())
     with pytest.raises(ConfigError) as caught:
         launch(["true"])
@@ -686,7 +696,7 @@ def test_where_nothing_holds_it_is_refused() -> None:
 
 @pytest.mark.usefixtures("nothing_holds")
 @pytest.mark.parametrize("how", ["argument", "variable"])
-def test_the_risk_can_be_accepted(
+def test_launching_without_isolation_needs_an_accepted_risk_and_warns_once(
     how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _warn.cache_clear()
@@ -700,7 +710,7 @@ def test_the_risk_can_be_accepted(
     assert "limits only, without isolation" in caplog.text
 
 
-def test_the_level_none_has_to_be_accepted() -> None:
+def test_level_none_is_refused_unless_the_risk_is_accepted() -> None:
     with pytest.raises(ConfigError, match="level 'none' is not available"):
         launch(["true"], level=Level.NONE)
 

@@ -102,19 +102,19 @@ def allowed(ask: Filter, call: str, argument: int, values: range) -> set[int]:
     return allowed_values
 
 
-def test_ordinary_calls_are_let_through(ask: Filter) -> None:
+def test_ordinary_system_calls_are_allowed(ask: Filter) -> None:
     for call in ("read", "write", "mmap", "recvfrom", "getsockname", "shutdown"):
         assert ask(call, WORD, WORD, WORD) == ALLOWED
     assert ask("openat", 0, 0, 0o2102) == ALLOWED  # both, create, empty
 
 
-def test_calls_of_another_kind_of_processor_end_the_program(ask: Filter) -> None:
+def test_system_calls_of_another_architecture_kill_the_program(ask: Filter) -> None:
     for architecture in (I386, ARM, AARCH64 if ask.machine == "x86_64" else X86_64):
         assert ask.answer(architecture, 0) == KILLED
 
 
 @pytest.mark.parametrize("number", [470, 512, 0x40000000, 0x40000000 + 72, -1, 1 << 31])
-def test_newer_calls_and_those_of_the_x32_kind_are_not_there(ask: Filter, number: int) -> None:
+def test_unknown_and_x32_system_calls_are_reported_as_missing(ask: Filter, number: int) -> None:
     assert ask.answer(X86_64 if ask.machine == "x86_64" else AARCH64, number) == MISSING
 
 
@@ -128,18 +128,18 @@ def test_newer_calls_and_those_of_the_x32_kind_are_not_there(ask: Filter, number
         *("sendmsg", "sendmmsg", "setsockopt"),
     ],
 )
-def test_metadata_locks_and_names_are_refused_at_every_level(ask: Filter, call: str) -> None:
+def test_metadata_lock_and_socket_calls_are_refused_at_every_level(ask: Filter, call: str) -> None:
     assert ask(call) == ask(call, *[WORD] * 6) == REFUSED
 
 
-def test_the_older_names_of_calls_are_refused_too(ask: Filter) -> None:
+def test_legacy_variants_of_refused_system_calls_are_refused(ask: Filter) -> None:
     if ask.machine == "aarch64":
         pytest.skip("it has none of them")
     for call in ("chmod", "chown", "lchown", "utime", "utimes", "futimesat"):
         assert ask(call) == REFUSED
 
 
-def test_of_fcntl_only_what_is_needed_is_left(ask: Filter) -> None:
+def test_only_the_needed_fcntl_commands_are_allowed(ask: Filter) -> None:
     copies, flags, size = {0, 1030}, {1, 2, 3, 4}, {1032}
     assert allowed(ask, "fcntl", 1, range(1100)) == copies | flags | size
     for command in (1024, 1026, 1 << 31, WORD):
@@ -149,7 +149,7 @@ def test_of_fcntl_only_what_is_needed_is_left(ask: Filter) -> None:
     assert ask("fcntl", 3, 0, 0x2000) == ALLOWED  # a number, not a flag
 
 
-def test_of_ioctl_only_what_is_needed_is_left(ask: Filter) -> None:
+def test_only_the_needed_ioctl_requests_are_allowed(ask: Filter) -> None:
     terminal, data = {0x5401, 0x5413}, {0x541B, 0x5421, 0x5450, 0x5451}
     assert allowed(ask, "ioctl", 1, range(0x5000, 0x9000)) == terminal | data
     for request in (0x40086602, 0x401C5820, 0x40049409, 0x5412 | 1 << 40, WORD):
@@ -157,7 +157,7 @@ def test_of_ioctl_only_what_is_needed_is_left(ask: Filter) -> None:
     assert ask("ioctl", 3, 0x802C542A) == ALLOWED
 
 
-def test_a_socket_leads_only_to_whom_it_is_connected(ask: Filter) -> None:
+def test_a_socket_can_send_only_to_its_connected_peer(ask: Filter) -> None:
     assert ask("sendto", 3, 99, 10, 0x40C0 | 0x8000, 0, 0) == ALLOWED
     for flag in {1 << bit for bit in range(32)} - {0x40, 0x80, 0x4000, 0x8000}:
         assert ask("sendto", 3, 99, 10, flag, 0, 0) == REFUSED
@@ -169,7 +169,7 @@ def test_a_socket_leads_only_to_whom_it_is_connected(ask: Filter) -> None:
     assert ask("getsockopt", 3, 0, 3) == ask("getsockopt", 3, 6, 3) == REFUSED
 
 
-def test_where_landlock_may_not_look_a_file_is_not_emptied(ask: Filter) -> None:
+def test_opening_to_truncate_without_write_access_is_refused_under_landlock(ask: Filter) -> None:
     otherwise = ALLOWED if ask.namespaces else REFUSED
     calls = [("openat", (0, 0))] + ([("open", (0,))] if ask.machine == "x86_64" else [])
     for call, before in calls:
@@ -182,7 +182,7 @@ def test_where_landlock_may_not_look_a_file_is_not_emptied(ask: Filter) -> None:
     assert ask("truncate") == ask("kill") == otherwise
 
 
-def test_processes(ask: Filter) -> None:
+def test_threads_are_allowed_and_processes_only_with_namespaces(ask: Filter) -> None:
     thread, user = 0x10000, 0x10000000
     assert ask("clone3") == MISSING
     assert ask("clone", thread) == ALLOWED
@@ -194,7 +194,7 @@ def test_processes(ask: Filter) -> None:
         assert ask("fork") == ask("vfork") == (ALLOWED if ask.namespaces else REFUSED)
 
 
-def test_every_number_is_that_of_the_table(machine: str) -> None:
+def test_system_call_numbers_are_those_of_the_kernel_table(machine: str) -> None:
     known = NUMBERS[machine] | (OLD if machine == "x86_64" else {})
     numbers = seccomp.call_numbers()
     assert {call: numbers[call] for call in known if call in numbers} == {
