@@ -70,7 +70,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def test_without_the_extra_one_line_says_what_to_install(
+def test_the_error_about_the_missing_extra_names_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "starlette", None)
@@ -80,7 +80,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     assert "[serve]" in text
 
 
-def test_a_demonstration_from_the_terminal(run: Run) -> None:
+def test_a_solved_episode_from_the_terminal_is_saved_as_a_demonstration(run: Run) -> None:
     keep = ("play", "webshop", "--task", TASK.name, "--keep", "a/b.jsonl")
     assert "Saved as a demonstration in a/b.jsonl" in run(*keep, typed=TASK.solution)
     assert read_tasks(Path("a/b.jsonl"))[0].solution == TASK.solution
@@ -88,7 +88,7 @@ def test_a_demonstration_from_the_terminal(run: Run) -> None:
     assert len(read_tasks(Path("a/b.jsonl"))) == 1
 
 
-def test_a_score_from_the_terminal(run: Run) -> None:
+def test_episodes_from_the_terminal_make_up_a_comparable_score(run: Run) -> None:
     first, second = sorted(tasks("webshop", "val"), key=lambda task: task.id)[:2]
     score = ("play", "webshop", "--split", "val", "--name", "me", "--keep", "c.jsonl")
     text = run(*score, typed=first.solution)
@@ -114,5 +114,7 @@ def test_a_score_from_the_terminal(run: Run) -> None:
         ((), "No benchmark given"),
     ],
 )
-def test_what_does_not_fit_is_told(arguments: tuple[str, ...], why: str, run: Run) -> None:
+def test_invalid_arguments_are_refused_with_the_reason(
+    arguments: tuple[str, ...], why: str, run: Run
+) -> None:
     assert why in run("play", *arguments, code=2)

@@ -50,7 +50,7 @@ def test_an_episode_from_its_first_page_to_its_grade(manager: EpisodeManager) ->
         manager.act(state["id"], "done", len(TASK.solution))
 
 
-def test_a_page_is_told_nothing_that_an_agent_may_not_know(
+def test_a_page_reveals_nothing_of_the_verifier_or_solution(
     manager: EpisodeManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check that nothing shown before the end depends on the verifier or the solution."""
@@ -71,7 +71,7 @@ def test_a_page_is_told_nothing_that_an_agent_may_not_know(
     assert states == swapped
 
 
-def test_a_page_has_the_documents_of_an_agent(tmp_path: Path) -> None:
+def test_a_page_shows_the_system_message_and_functions_of_an_agent(tmp_path: Path) -> None:
     manager = EpisodeManager(benchmark_source("bfcl"), demonstrations=tmp_path / "shown.jsonl")
     state = manager.begin()
     (title, prompt), *functions = state["documents"]
@@ -84,7 +84,9 @@ def test_a_page_has_the_documents_of_an_agent(tmp_path: Path) -> None:
     manager.close()
 
 
-def test_a_typo_takes_no_step_and_is_explained(manager: EpisodeManager) -> None:
+def test_a_misspelt_action_is_refused_with_a_reason_and_takes_no_step(
+    manager: EpisodeManager,
+) -> None:
     state = manager.begin(TASK.id)
     refused = manager.act(state["id"], "press pink", 0)
     assert refused["refusal"]["reason"] == "no_such_button"
@@ -92,7 +94,7 @@ def test_a_typo_takes_no_step_and_is_explained(manager: EpisodeManager) -> None:
     assert manager.act(state["id"], TASK.solution[0], 0)["refusal"] is None
 
 
-def test_a_page_that_is_behind_does_nothing(manager: EpisodeManager) -> None:
+def test_an_action_from_an_outdated_page_is_refused(manager: EpisodeManager) -> None:
     id = manager.begin(TASK.id)["id"]
     manager.act(id, "press red", 0)
     with pytest.raises(NotPossible, match="The episode has changed") as error:
@@ -104,8 +106,8 @@ def test_a_page_that_is_behind_does_nothing(manager: EpisodeManager) -> None:
         manager.give_up(id, 0)
 
 
-def test_episodes_do_not_mix(manager: EpisodeManager) -> None:
-    """Eight of them, each played by a thread of its own."""
+def test_concurrent_episodes_do_not_affect_each_other(manager: EpisodeManager) -> None:
+    """Eight episodes, each played by its own thread."""
     tasks = BENCHMARK.tasks(Split.TRAIN)[: room.MAX_LIVE]
     with ThreadPoolExecutor(len(tasks)) as threads:
         states = list(threads.map(lambda task: play_solution(manager, task), tasks))
@@ -132,7 +134,7 @@ def test_one_episode_takes_one_action_at_a_time(manager: EpisodeManager) -> None
     assert manager.read_state(id)["step"] == 1
 
 
-def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
+def test_at_the_limit_a_new_episode_replaces_only_an_idle_one(tmp_path: Path) -> None:
     clock = Clock()
     manager = toy_manager(tmp_path, clock=clock)
     ids = [manager.begin(TASK.id)["id"] for _ in range(room.MAX_LIVE)]
@@ -150,7 +152,7 @@ def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
     manager.close()
 
 
-def test_only_so_many_are_remembered(
+def test_only_the_latest_finished_episodes_are_remembered(
     manager: EpisodeManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "MAX_KEPT", 3)
@@ -161,7 +163,9 @@ def test_only_so_many_are_remembered(
         manager.read_state(first)
 
 
-def test_an_engine_that_does_not_start_is_told_and_started_again(manager: EpisodeManager) -> None:
+def test_an_engine_that_does_not_start_raises_and_a_later_start_succeeds(
+    manager: EpisodeManager,
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         break_engines(patch, "_begin", lambda env: True)
         with pytest.raises(EnvBackendError, match="the engine is gone"):
@@ -170,7 +174,9 @@ def test_an_engine_that_does_not_start_is_told_and_started_again(manager: Episod
 
 
 @pytest.mark.parametrize("hook", ["_act", "_grade"])
-def test_a_fault_of_the_engine_is_nobodys_failure(manager: EpisodeManager, hook: str) -> None:
+def test_an_episode_whose_engine_failed_is_ungraded_and_can_be_resumed(
+    manager: EpisodeManager, hook: str
+) -> None:
     *before, last = TASK.solution
     id = manager.begin(TASK.id)["id"]
     for step, action in enumerate(before):
@@ -192,7 +198,7 @@ def test_a_fault_of_the_engine_is_nobodys_failure(manager: EpisodeManager, hook:
     assert manager.act(id, last, len(before))["grade"]["success"]
 
 
-def test_a_solved_training_task_can_be_kept(manager: EpisodeManager) -> None:
+def test_a_solved_training_task_can_be_saved_as_a_demonstration(manager: EpisodeManager) -> None:
     state = play_solution(manager, TASK)
     assert state["keep"] == {"kept": False, "why_not": "", "file": str(manager.demonstrations)}
     assert manager.keep_demonstration(state["id"])["keep"]["kept"]
@@ -203,7 +209,7 @@ def test_a_solved_training_task_can_be_kept(manager: EpisodeManager) -> None:
     assert task.provenance["by"] == "person"
 
 
-def test_what_did_not_solve_its_task_is_not_kept(manager: EpisodeManager) -> None:
+def test_an_unsolved_episode_cannot_be_saved_as_a_demonstration(manager: EpisodeManager) -> None:
     id = manager.begin(TASK.id)["id"]
     with pytest.raises(NotPossible, match="not over yet"):
         manager.keep_demonstration(id)
@@ -237,7 +243,7 @@ def test_closing_ends_all_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     manager.close()
 
 
-def test_tasks_are_found_by_their_words(manager: EpisodeManager) -> None:
+def test_tasks_are_searched_by_words_of_their_instruction(manager: EpisodeManager) -> None:
     listing = manager.list_tasks("RED green")
     assert 0 < listing["total"] < len(manager.source.tasks)
     assert all("red" in row["instruction"].lower() for row in listing["tasks"])
@@ -252,7 +258,7 @@ def test_tasks_are_found_by_their_words(manager: EpisodeManager) -> None:
         manager.begin("0" * 64)
 
 
-def test_what_is_told_is_json(manager: EpisodeManager) -> None:
+def test_the_state_after_a_hostile_action_is_valid_json(manager: EpisodeManager) -> None:
     id = manager.begin(TASK.id)["id"]
     state = manager.act(id, "\ud800<script>" + "x" * 30_000, 0)
     assert state["refusal"]
@@ -260,7 +266,7 @@ def test_what_is_told_is_json(manager: EpisodeManager) -> None:
 
 
 @pytest.mark.slow
-def test_worker_processes_end_with_the_desk(tmp_path: Path, engine: Callable[[str], None]) -> None:
+def test_closing_ends_the_worker_processes(tmp_path: Path, engine: Callable[[str], None]) -> None:
     engine("alfworld")
     manager = EpisodeManager(benchmark_source("alfworld"), demonstrations=tmp_path / "shown.jsonl")
     manager.begin(manager.source.tasks[0].id)
@@ -274,7 +280,7 @@ def test_worker_processes_end_with_the_desk(tmp_path: Path, engine: Callable[[st
 
 
 @pytest.mark.slow
-def test_a_killed_engine_is_replaced_where_one_was(
+def test_an_episode_continues_where_it_was_after_its_engine_is_killed(
     tmp_path: Path, engine: Callable[[str], None]
 ) -> None:
     engine("alfworld")
@@ -299,7 +305,7 @@ def test_a_killed_engine_is_replaced_where_one_was(
     manager.close()
 
 
-def test_variants_of_a_task_are_of_one_family(tmp_path: Path) -> None:
+def test_variants_of_a_task_belong_to_one_family(tmp_path: Path) -> None:
     pairs = [("toy/a_1", "a"), ("toy/a_2", "a"), ("toy/b_1", "b"), ("toy/x", "b"), ("toy/y", "b")]
     variants = [
         TASK.model_copy(update={"name": name, "scenario": where, "instruction": name})

@@ -30,7 +30,7 @@ def play(game: PlayedGame, *actions: str) -> None:
         assert game.act(action) is None
 
 
-def test_the_record_is_that_of_an_agent_which_does_the_same() -> None:
+def test_the_record_equals_that_of_an_agent_with_the_same_actions() -> None:
     game = begun()
     play(game, *TASK.solution)
     assert game.played is not None
@@ -45,7 +45,7 @@ def test_the_record_is_that_of_an_agent_which_does_the_same() -> None:
     assert type(game.played.counted) is EvalTrajectory
 
 
-def test_an_episode_of_a_held_out_task_is_nothing_to_learn_from() -> None:
+def test_an_episode_of_a_held_out_task_has_no_training_record() -> None:
     game = begun(HELD_OUT)
     play(game, *HELD_OUT.solution)
     assert game.played is not None
@@ -53,7 +53,7 @@ def test_an_episode_of_a_held_out_task_is_nothing_to_learn_from() -> None:
     assert game.played.training is None
 
 
-def test_what_cannot_be_done_leaves_no_trace() -> None:
+def test_a_refused_action_leaves_no_trace_in_the_record() -> None:
     game, plain = begun(), begun()
     first, *rest = TASK.solution
     play(game, first)
@@ -67,7 +67,7 @@ def test_what_cannot_be_done_leaves_no_trace() -> None:
     assert game.played == plain.played
 
 
-def test_a_refusal_in_the_last_step_is_taken_back_too() -> None:
+def test_a_refused_action_in_the_last_step_does_not_end_the_episode() -> None:
     game = begun()
     play(game, *["press red"] * 7)
     assert game.act("press pink") is not None
@@ -77,7 +77,7 @@ def test_a_refusal_in_the_last_step_is_taken_back_too() -> None:
     assert game.played.counted.end_reason is EndReason.MAX_STEPS
 
 
-def test_who_gives_up_is_graded_as_it_stands() -> None:
+def test_giving_up_grades_the_current_state() -> None:
     game = begun()
     play(game, TASK.solution[0])
     game.give_up()
@@ -87,7 +87,7 @@ def test_who_gives_up_is_graded_as_it_stands() -> None:
     assert game.played.counted.score > 0
 
 
-def test_a_lost_engine_takes_no_step_and_the_episode_goes_on_where_it_was() -> None:
+def test_an_episode_resumes_where_it_was_after_a_lost_engine() -> None:
     first, second, *rest = TASK.solution
     game = begun()
     play(game, first)
@@ -107,6 +107,6 @@ def test_a_lost_engine_takes_no_step_and_the_episode_goes_on_where_it_was() -> N
     assert game.played.counted.success
 
 
-def test_an_open_task_is_not_played() -> None:
+def test_playing_an_open_task_is_refused() -> None:
     with pytest.raises(TaskError, match="Refusing to play"):
         PlayedGame(ToyEnv(), BENCHMARK.open(TASK))

@@ -54,7 +54,9 @@ from coevo_gym.view.grade import GradeCheck, grade_of, why_failed
         ({"parts": {"a": 1, "b": [2, 3]}}, (GradeCheck("parts", None, "a: 1, b: 2, 3"),)),
     ],
 )
-def test_reports(report: dict[str, Any], checks: tuple[GradeCheck, ...]) -> None:
+def test_the_checks_of_a_grade_are_read_from_any_report(
+    report: dict[str, Any], checks: tuple[GradeCheck, ...]
+) -> None:
     record = EvalTrajectory(
         task_id="t",
         steps=(),
@@ -90,11 +92,13 @@ GOAL = WebShopVerifier(asin="B1", attributes=("soft",), options=(("size", "9"), 
          "4 of 5 checks failed, first: test 1"),
     ],
 )  # fmt: skip
-def test_why_an_episode_failed(report: dict[str, Any], end: str, why: str) -> None:
+def test_the_reason_of_a_failure_is_given_in_words(
+    report: dict[str, Any], end: str, why: str
+) -> None:
     task = get_benchmark("webshop").tasks(Split.TRAIN)[0].model_copy(update={"verifier": GOAL})
     assert why_failed(False, end, report, task) == why
     assert why_failed(True, end, report, task) == ""
 
 
-def test_how_much_a_held_out_task_asks_for_is_not_told() -> None:
+def test_the_failure_reason_without_a_task_gives_no_number_of_requirements() -> None:
     assert why_failed(False, "failed", SHOP, None) == "options 50 % right"

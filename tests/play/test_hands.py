@@ -43,7 +43,7 @@ def number_of(thing: str, output: str) -> str:
     return line.split()[0]
 
 
-def test_products_and_options_have_their_numbers_beside_them() -> None:
+def test_products_and_options_can_be_chosen_by_their_displayed_numbers() -> None:
     task = next(task for task in tasks("webshop", "train") if len(task.solution) > 3)
     search, product, *options, _ = task.solution
     lines = [search]
@@ -68,7 +68,7 @@ def test_products_and_options_have_their_numbers_beside_them() -> None:
 BFCL = "bfcl/multi_turn_base_2"
 
 
-def test_functions_are_told_of_and_called_by_name() -> None:
+def test_functions_are_explained_and_called_by_name() -> None:
     task = next(task for task in tasks("bfcl", "train") if task.name == BFCL)
     lines = ("?", "? cd", "? nothing", "cd ..", "cd", "documents", "touch(file_name='a.txt')", "??")
     record, output = played(task, *lines)
@@ -86,7 +86,7 @@ def test_functions_are_told_of_and_called_by_name() -> None:
     assert output.count("Functions: ") == 1  # they have not changed
 
 
-def test_a_value_that_cannot_be_read_is_told_and_asked_for_again() -> None:
+def test_an_invalid_argument_value_is_reported_and_asked_for_again() -> None:
     task = next(task for task in tasks("bfcl", "train") if task.name == BFCL)
     _, output = played(task, "get_ticket", "seven", "get_ticket(ticket_id=7)")
     assert "ticket_id: " in output
@@ -94,7 +94,7 @@ def test_a_value_that_cannot_be_read_is_told_and_asked_for_again() -> None:
     assert "step 2 of 30" in output
 
 
-def test_failing_checks_are_told_at_the_end() -> None:
+def test_failed_checks_are_printed_at_the_end() -> None:
     task = next(task for task in tasks("bfcl", "train") if task.name == BFCL)
     turns = len(task.solution) // 2
     record, output = played(task, "lss()", "All is done.", *["end"] * turns)
@@ -125,11 +125,11 @@ def test_failing_checks_are_told_at_the_end() -> None:
         (("@staticmethod", "def f():", "    pass", ""), "@staticmethod\ndef f():\n    pass"),
     ],
 )
-def test_code_goes_on_until_it_is_finished(lines: tuple[str, ...], code: str) -> None:
+def test_code_is_read_until_it_is_complete(lines: tuple[str, ...], code: str) -> None:
     assert CodeHand(Console(), reader(*lines)).read() == code
 
 
-def test_who_ends_the_input_in_mid_code_leaves() -> None:
+def test_the_end_of_input_within_code_ends_the_episode() -> None:
     with pytest.raises(EOFError):
         CodeHand(Console(), reader("for i in range(2):")).read()
 

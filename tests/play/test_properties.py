@@ -41,7 +41,7 @@ ACTIONS = (*(f"press {c}" for c in ("red", "green", "blue", "pink")), "nothing",
     st.lists(st.sampled_from(("b01", "red", "x]y", "< prev")), max_size=4),
     st.booleans(),
 )
-def test_any_text_is_a_page_of_the_shop(
+def test_any_text_is_parsed_as_a_shop_page(
     parts: list[str], kind: str, clicks: list[str], ends: bool
 ) -> None:
     text = SEPARATOR.join([*parts, *(TAIL if ends else ())])
@@ -50,7 +50,7 @@ def test_any_text_is_a_page_of_the_shop(
 
 
 @given(st.text() | st.builds("{}{}".format, st.sampled_from(("mv(", "[mv(", "mv ")), st.text()))
-def test_any_line_is_a_message_or_refused(line: str) -> None:
+def test_any_line_becomes_a_message_or_a_refusal(line: str) -> None:
     result = parse_line(line, TOOLS)
     assert isinstance(result, (str, RefusedAction))
 
@@ -95,12 +95,12 @@ def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
 
 
 @given(st.text() | st.lists(st.sampled_from("([{'\"\\\n:#x "), max_size=40).map("".join))
-def test_any_code_is_finished_or_not(code: str) -> None:
+def test_checking_any_code_for_completeness_raises_no_error(code: str) -> None:
     assert is_unfinished(code) in (True, False)
 
 
 @given(st.dictionaries(st.sampled_from(("tests", "verdicts", "label", "x")), json_values))
-def test_any_report_can_be_told(report: dict[str, Any]) -> None:
+def test_any_report_gives_well_formed_checks(report: dict[str, Any]) -> None:
     record = EvalTrajectory(
         task_id="t",
         steps=(),
@@ -117,7 +117,7 @@ def test_any_report_can_be_told(report: dict[str, Any]) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from((*ACTIONS, *TASK.solution)), max_size=14))
-def test_the_record_is_that_of_what_was_taken(actions: list[str]) -> None:
+def test_the_record_contains_exactly_the_accepted_actions(actions: list[str]) -> None:
     game = PlayedGame(ToyEnv(), TASK)
     game.begin()
     for action in actions:

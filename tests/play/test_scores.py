@@ -41,7 +41,7 @@ def play_next(scores: Scores, *, well: bool) -> PlayedGame:
     return game
 
 
-def test_it_stands_beside_other_policies() -> None:
+def test_the_score_of_a_person_can_be_compared_with_other_policies() -> None:
     with open_scores("me", "toy", "val") as scores:
         play_next(scores, well=True)
         play_next(scores, well=False)
@@ -63,7 +63,7 @@ def test_it_stands_beside_other_policies() -> None:
     assert summary["n_tasks"] == N
 
 
-def test_the_record_is_that_of_an_agent() -> None:
+def test_the_record_of_a_person_equals_that_of_an_agent() -> None:
     with open_scores("me", "toy", "val") as scores:
         game = play_next(scores, well=True)
     job = make_model_job("toy", "scripted", "val", SILENT)
@@ -73,7 +73,7 @@ def test_the_record_is_that_of_an_agent() -> None:
     assert (line, mine) == theirs[game.task.id]
 
 
-def test_the_first_episode_of_a_task_counts_and_who_leaves_is_noted() -> None:
+def test_only_the_first_episode_of_a_task_counts_and_abandoned_ones_are_recorded() -> None:
     with open_scores("me", "toy", "val") as scores:
         game = play_next(scores, well=False)
         again = PlayedGame(scores.make_env(), game.task)
@@ -91,7 +91,7 @@ def test_the_first_episode_of_a_task_counts_and_who_leaves_is_noted() -> None:
     assert "abandoned" in EvalFolder.of("me").lost.read_text()
 
 
-def test_it_is_no_evaluation_of_something_else() -> None:
+def test_a_name_in_use_or_of_another_evaluation_is_refused() -> None:
     def begin(name: str, split: str) -> None:
         with open_scores(name, "toy", split):
             pass
@@ -106,7 +106,7 @@ def test_it_is_no_evaluation_of_something_else() -> None:
         make_model_job("toy", "person", "val", SILENT)
 
 
-def test_pages_take_its_tasks_in_order(tmp_path: Path) -> None:
+def test_pages_play_the_tasks_of_a_score_in_order(tmp_path: Path) -> None:
     with open_scores("me", "toy", "val") as scores:
         manager = toy_manager(tmp_path, "val", scores=scores)
         first = scores.next_task()
@@ -128,7 +128,7 @@ def test_pages_take_its_tasks_in_order(tmp_path: Path) -> None:
     assert EvalFolder.of("me").lost.read_text().count("abandoned") == 1
 
 
-def test_a_disk_that_is_full_is_told_and_keeps_no_engine(
+def test_a_full_disk_raises_and_the_engine_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

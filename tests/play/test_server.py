@@ -35,7 +35,7 @@ def begun(client: TestClient) -> dict[str, Any]:
     return state
 
 
-def test_an_episode_over_http(client: TestClient) -> None:
+def test_an_episode_can_be_played_and_saved_over_http(client: TestClient) -> None:
     about = client.get("/api/play").json()
     assert about["benchmark"] == "toy"
     assert client.get("/api/play/tasks", params={"q": "red"}).json()["total"] > 0
@@ -52,7 +52,7 @@ def test_an_episode_over_http(client: TestClient) -> None:
 
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize("token", ["", "x", "ü"])
-def test_without_the_pages_token_nothing_is_told_or_done(
+def test_requests_without_the_token_of_the_page_are_refused(
     client: TestClient, method: str, token: str
 ) -> None:
     state = begun(client)
@@ -66,7 +66,7 @@ def test_without_the_pages_token_nothing_is_told_or_done(
     assert client.get(f"/api/play/games/{state['id']}").json()["step"] == 0
 
 
-def test_actions_are_posted(client: TestClient) -> None:
+def test_actions_must_be_posted_as_json(client: TestClient) -> None:
     id = begun(client)["id"]
     assert client.get(f"/api/play/games/{id}/act").status_code == 405
     response = client.post(f"/api/play/games/{id}/act", data={"action": "done", "step": "0"})
@@ -83,13 +83,13 @@ def test_actions_are_posted(client: TestClient) -> None:
         {"Origin": "null"},
     ],
 )
-def test_other_sites_are_refused(client: TestClient, headers: dict[str, str]) -> None:
+def test_requests_from_other_sites_are_refused(client: TestClient, headers: dict[str, str]) -> None:
     for path in ("/", "/api/play", "/static/play.css"):
         assert client.get(path, headers=headers).status_code == 403
     assert client.post("/api/play/games", json={}, headers=headers).status_code == 403
 
 
-def test_nothing_large_is_read(client: TestClient) -> None:
+def test_a_request_body_over_the_limit_is_refused(client: TestClient) -> None:
     id = begun(client)["id"]
     payload = {"action": "x" * BODY_BYTES, "step": 0}
     assert client.post(f"/api/play/games/{id}/act", json=payload).status_code == 413
@@ -107,7 +107,7 @@ NO_ORDERS = (
 
 
 @pytest.mark.parametrize("body", NO_ORDERS)
-def test_what_is_no_order_is_refused(client: TestClient, body: bytes) -> None:
+def test_a_malformed_action_request_is_refused(client: TestClient, body: bytes) -> None:
     id = begun(client)["id"]
     headers = {"Content-Type": "application/json"}
     response = client.post(f"/api/play/games/{id}/act", content=body, headers=headers)
@@ -116,7 +116,7 @@ def test_what_is_no_order_is_refused(client: TestClient, body: bytes) -> None:
     assert client.get(f"/api/play/games/{id}").json()["step"] == 0
 
 
-def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
+def test_pages_forbid_loading_content_from_other_sites(client: TestClient) -> None:
     for path in ("/", "/static/play.css", "/static/play/start.js", "/api/play"):
         answer = client.get(path)
         assert answer.status_code == 200
@@ -128,7 +128,7 @@ def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
     assert "no-store" in client.get("/").headers["cache-control"]
 
 
-def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
+def test_every_file_that_the_page_references_is_served(client: TestClient) -> None:
     page = client.get("/").text
     paths = re.findall(r'(?:src|href)="(static/[^"]+)"', page)
     assert len(paths) > 10
@@ -138,7 +138,7 @@ def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
     assert client.get("/static/%2e%2e/play/server.py").status_code == 404
 
 
-def test_a_page_that_dies_while_it_sends_is_no_error(
+def test_a_connection_broken_while_sending_logs_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     routes = PlayRoutes(toy_manager(tmp_path))

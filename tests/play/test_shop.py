@@ -25,12 +25,12 @@ def clickable(page: ShopPage) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_walk_through_the_shop(seed: int) -> None:
+def test_parsed_pages_of_a_walk_contain_every_allowed_click(seed: int) -> None:
     walk(seed)
 
 
 @pytest.mark.slow
-def test_walks_through_the_official_shop(official_data: Path) -> None:
+def test_parsed_pages_of_the_official_shop_contain_every_allowed_click(official_data: Path) -> None:
     for seed in range(200):
         walk(seed)
 
@@ -55,7 +55,7 @@ def walk(seed: int) -> None:
     assert {"search", "results"} <= kinds
 
 
-def test_pages_tell_what_an_agent_reads() -> None:
+def test_a_parsed_page_contains_what_an_agent_reads() -> None:
     task = tasks("webshop", "train")[0]
     env = make_env("webshop")
     env.reset(options={"task": task})
@@ -80,7 +80,7 @@ def test_pages_tell_what_an_agent_reads() -> None:
     env.close()
 
 
-def test_a_product_without_a_name_is_a_product() -> None:
+def test_a_product_without_a_title_is_parsed() -> None:
     parts = ("Instruction:", "Buy.", "Back to Search", "Page 1 (Total results: 3)", "Next >")
     entries = ("B000000001", "One", "$1.0", "B000000002", "$2.0 to $3.0", "B000000003", "X", "$4.0")
     products = parse_shop_page(SEPARATOR.join(parts + entries), {}).products

@@ -36,7 +36,7 @@ VIEW = View("", "", {"bfcl.tools": json.dumps([{"type": "function", "function": 
 TOOLS = read_tools(VIEW)
 
 
-def test_a_function_is_taken_apart() -> None:
+def test_a_tool_schema_is_parsed_into_a_signature_and_parameters() -> None:
     (tool,) = TOOLS
     assert tool.about == "Moves a file."
     assert tool.signature == "mv(source, force?, tags?)"
@@ -55,7 +55,7 @@ def test_all_functions_of_the_benchmark_can_be_read() -> None:
 @pytest.mark.parametrize(
     "line", ["mv(source='a')", "[mv(source='a')]", "mv(source='a'), mv('b')", " mv('a') "]
 )
-def test_calls_stand_with_or_without_brackets(line: str) -> None:
+def test_calls_are_accepted_with_or_without_brackets(line: str) -> None:
     text = parse_line(line, TOOLS)
     assert isinstance(text, str)
     calls = parse_message(text)
@@ -94,7 +94,7 @@ def test_calls_stand_with_or_without_brackets(line: str) -> None:
         ("", "To end the turn, type end"),
     ],
 )
-def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> None:
+def test_a_line_without_a_valid_call_is_refused_with_a_reason(line: str, reason: str) -> None:
     result = parse_line(line, TOOLS)
     assert isinstance(result, RefusedAction)
     assert reason in result.reason
@@ -109,7 +109,7 @@ def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> No
         ("Done.", "Done."),  # a choice of the benchmark itself
     ],
 )
-def test_a_command_ends_the_turn(line: str, text: str) -> None:
+def test_the_end_command_ends_the_turn(line: str, text: str) -> None:
     assert parse_line(line, TOOLS) == text
     assert parse_message(text) == ()
 
@@ -126,7 +126,9 @@ def test_a_command_ends_the_turn(line: str, text: str) -> None:
         ("array of string", "['a']", ["a"]),
     ],
 )
-def test_values_are_typed_as_json_or_python(kind: str, typed: str, value: object) -> None:
+def test_argument_values_may_be_typed_as_json_or_python(
+    kind: str, typed: str, value: object
+) -> None:
     parameter = ToolParameter("x", kind, "", True)
     assert parse_value(parameter, typed) == value
     (call,) = parse_message(call_message("mv", {"x": value}))
@@ -134,6 +136,6 @@ def test_values_are_typed_as_json_or_python(kind: str, typed: str, value: object
     assert call.arguments == {"x": value}
 
 
-def test_what_is_no_value_is_told() -> None:
+def test_a_value_that_is_no_literal_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a literal"):
         parse_value(ToolParameter("x", "integer", "", True), "three(")
