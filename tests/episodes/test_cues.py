@@ -50,7 +50,7 @@ def played(envs: EnvPool, agent: Any, *episodes: TrainingEpisode, mode: Mode) ->
 
 
 @pytest.mark.parametrize("mode", ["lock_step", "async"])
-def test_each_view_of_an_episode_holds_its_cues_and_nobody_elses(envs: EnvPool, mode: Mode) -> None:
+def test_each_view_contains_the_cues_of_its_own_episode_only(envs: EnvPool, mode: Mode) -> None:
     agent = Watching()
     episode, free = TrainingEpisode(TRAIN[0], 0, cues=CUES), TrainingEpisode(TRAIN[1], 0)
     with_cues, without = played(envs, agent, episode, free, mode=mode)
@@ -62,7 +62,7 @@ def test_each_view_of_an_episode_holds_its_cues_and_nobody_elses(envs: EnvPool, 
     assert again.cue_ids == with_cues.cue_ids
 
 
-def test_cues_change_nothing_that_the_env_shows(envs: EnvPool) -> None:
+def test_cues_do_not_change_what_the_env_shows(envs: EnvPool) -> None:
     with_cues, free = Watching(), Watching()
     played(envs, with_cues, TrainingEpisode(TRAIN[0], 0, cues=CUES), mode="lock_step")
     played(envs, free, TrainingEpisode(TRAIN[0], 0), mode="lock_step")
@@ -77,13 +77,13 @@ def test_views_with_cues_can_be_pickled_and_compared() -> None:
     assert hash(view) == hash(dataclasses.replace(view))
 
 
-def test_an_episode_without_cues_passes_views_on_as_they_are() -> None:
+def test_an_episode_without_cues_leaves_views_unchanged() -> None:
     view = View("Press red.", "None.")
     assert TrainingEpisode(TRAIN[0], 0).show(view) is view
     assert EvalEpisode(VAL[0], 0).show(view) is view
 
 
-def test_bad_text_is_made_storable_and_a_bad_place_is_refused() -> None:
+def test_cue_text_is_cleaned_and_cut_and_an_unknown_place_is_refused() -> None:
     broken = Cue("a\ud800b" + "x" * 200_000, "turn")
     (cue,) = TrainingEpisode(TRAIN[0], 0, cues=(broken,)).cues
     assert cue.text.startswith("a\ufffdb")
@@ -94,7 +94,7 @@ def test_bad_text_is_made_storable_and_a_bad_place_is_refused() -> None:
 
 
 class TestEvaluation:
-    def test_no_signature_has_a_place_for_a_cue(self) -> None:
+    def test_no_parameter_of_an_evaluation_accepts_a_cue(self) -> None:
         with pytest.raises(TypeError, match="cues"):
             EvalEpisode(VAL[0], 0, cues=CUES)  # type: ignore[call-arg]
         parameters = {*inspect.signature(evaluate).parameters}
@@ -113,12 +113,12 @@ class TestEvaluation:
         hints = typing.get_type_hints(evaluate).values()
         assert not [hint for hint in hints if "Cue" in str(hint)]
 
-    def test_no_type_has_a_place_for_a_cue(self) -> None:
+    def test_no_field_of_an_evaluation_record_holds_a_cue(self) -> None:
         for kind in (EvalEpisode, EvalTrajectory):
             assert not [f.name for f in dataclasses.fields(kind) if "cue" in f.name.lower()]
         assert [field.name for field in dataclasses.fields(EvalEpisode)] == ["task", "seed"]
 
-    def test_no_view_of_one_holds_any(self, envs: EnvPool) -> None:
+    def test_views_in_an_evaluation_contain_no_cues(self, envs: EnvPool) -> None:
         agent = Watching()
         episode = TrainingEpisode(TRAIN[0], 0, cues=CUES)
         played(envs, agent, episode, mode="lock_step")  # in the very env that is used again
@@ -128,7 +128,7 @@ class TestEvaluation:
         assert {view.cues for view in agent.views} == {()}
 
 
-def test_who_chooses_among_candidates_takes_no_notice_of_cues(envs: EnvPool) -> None:
+def test_a_choice_agent_records_cues_but_chooses_regardless_of_them(envs: EnvPool) -> None:
     trajectories = []
     without: tuple[Cue, ...] = ()
     for cues in (without, CUES):

@@ -24,7 +24,9 @@ REFERENCES = {task.instruction: task.solution for task in (*TRAIN, *VAL)}
 
 
 class TestEvaluate:
-    def test_counts(self, envs: EnvPool) -> None:
+    def test_success_rate_steps_and_interval_are_counted_from_the_episodes(
+        self, envs: EnvPool
+    ) -> None:
         scripts = dict(REFERENCES) | {task.instruction: ("done",) for task in VAL[:10]}
         evaluation = evaluate(ScriptedAgent(scripts), VAL[:40], envs)
         assert evaluation.split is Split.VAL
@@ -70,32 +72,34 @@ class TestEvaluate:
         assert (evaluation.faults, counts[-1]) == (1, 6)
         assert (evaluation.metrics()["tasks"], evaluation.metrics()["episodes"]) == (3.0, 5.0)
 
-    def test_each_episode_of_a_task_has_a_seed_of_its_own(self) -> None:
+    def test_each_episode_of_a_task_has_its_own_seed(self) -> None:
         seeds = {seed_of_sample(5, task, n) for task in VAL[:2] for n in range(3)}
         assert len(seeds) == 6
         assert seed_of_sample(5, VAL[0], 0) == episode_seed(5, VAL[0].id)
 
-    def test_same_seed_same_result(self, envs: EnvPool) -> None:
+    def test_the_same_seed_gives_the_same_evaluation(self, envs: EnvPool) -> None:
         first, second = (
             evaluate(RandomAgent(BENCHMARK.choices, np.random.default_rng(5)), VAL, envs)
             for _ in range(2)
         )
         assert first == second
 
-    def test_one_split_at_a_time(self, envs: EnvPool) -> None:
+    def test_tasks_of_several_splits_or_none_are_refused(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match=r"train.*val"):
             evaluate(ScriptedAgent(REFERENCES), [TRAIN[0], VAL[0]], envs)
         with pytest.raises(ConfigError, match=r"got the splits \[\]"):
             evaluate(ScriptedAgent(REFERENCES), [], envs)
 
-    def test_an_episode_without_a_model_is_no_failure(self, envs: EnvPool) -> None:
+    def test_episodes_without_a_model_answer_count_as_faults_not_failures(
+        self, envs: EnvPool
+    ) -> None:
         agent = NoAnswer(ScriptedAgent(REFERENCES), VAL[1].instruction)
         evaluation = evaluate(agent, VAL[:3], envs)
         assert (evaluation.success_rate, evaluation.faults, len(evaluation.episodes)) == (1.0, 1, 2)
         with pytest.raises(ModelError, match=r"All 1 .* lost, the first because: the model is bu"):
             evaluate(agent, VAL[1:2], envs)
 
-    def test_lost_episodes_are_no_failures(self) -> None:
+    def test_lost_episodes_count_as_faults_not_failures(self) -> None:
         pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
         scripts = dict(REFERENCES) | {VAL[0].instruction: ("break",)}
         evaluation = evaluate(ScriptedAgent(scripts), VAL[:3], pool)
@@ -123,12 +127,12 @@ class TestEvaluate:
         assert evaluate_scripts(_1=("break",)) == (100.0, 100.0)  # what was lost is no failure
         assert evaluate_scripts(_0=("done",), _1=("break",)) == (50.0, 100.0)
 
-    def test_an_evaluation_is_no_training_record(self, envs: EnvPool) -> None:
+    def test_evaluation_episodes_have_no_training_fields(self, envs: EnvPool) -> None:
         (episode,) = evaluate(ScriptedAgent(REFERENCES), TRAIN[:1], envs).episodes
         assert not hasattr(episode, "policy_version")
         assert dataclasses.is_dataclass(episode)
 
-    def test_references_are_the_ceiling_even_where_instructions_are_equal(
+    def test_references_solve_every_task_even_if_instructions_are_equal(
         self, envs: EnvPool
     ) -> None:
         alike = [task.model_copy(update={"instruction": "Press them."}) for task in VAL[:5]]
@@ -153,10 +157,12 @@ class TestWilson:
             (1, 1, 0.20655, 1.0),
         ],
     )
-    def test_by_hand(self, successes: int, n: int, low: float, high: float) -> None:
+    def test_intervals_equal_values_computed_by_hand(
+        self, successes: int, n: int, low: float, high: float
+    ) -> None:
         assert wilson_interval(successes, n) == pytest.approx((low, high), abs=1e-5)
 
     @pytest.mark.parametrize(("successes", "n"), [(0, 0), (3, 2), (-1, 2)])
-    def test_impossible_counts(self, successes: int, n: int) -> None:
+    def test_impossible_counts_are_refused(self, successes: int, n: int) -> None:
         with pytest.raises(ValueError, match="wilson_interval needs"):
             wilson_interval(successes, n)

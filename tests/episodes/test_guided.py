@@ -74,7 +74,9 @@ def played(
 
 
 @pytest.mark.parametrize("mode", ["lock_step", "async"])
-def test_a_step_is_shown_once_and_stays_as_it_was_shown(envs: EnvPool, mode: Mode) -> None:
+def test_an_interface_shows_each_step_once_and_the_history_stays_as_shown(
+    envs: EnvPool, mode: Mode
+) -> None:
     agent, interface = Watching(), Numbered()
     episode = TrainingEpisode(TRAIN[0], 0, interface=interface)
     (trajectory,) = played(envs, agent, episode, mode=mode)
@@ -95,7 +97,7 @@ def test_a_step_is_shown_once_and_stays_as_it_was_shown(envs: EnvPool, mode: Mod
     assert trajectory.last_observation.startswith(TRAIN[0].instruction)
 
 
-def test_engines_in_worker_processes_are_shown_alike() -> None:
+def test_an_interface_shows_the_same_with_engines_in_worker_processes() -> None:
     trajectories = []
     for n_workers in (0, 2):
         pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True), n_workers=n_workers)
@@ -108,7 +110,7 @@ def test_engines_in_worker_processes_are_shown_alike() -> None:
     )
 
 
-def test_an_episode_that_is_cut_has_what_was_acted_on(envs: EnvPool) -> None:
+def test_a_cut_episode_records_the_shown_text_of_the_steps_taken(envs: EnvPool) -> None:
     class GivesUp(Watching):
         def act(self, views: Sequence[View]) -> Sequence[Act]:
             spent = len(views[0].history) == 2
@@ -119,7 +121,7 @@ def test_an_episode_that_is_cut_has_what_was_acted_on(envs: EnvPool) -> None:
     assert [step.shown.partition(" ")[0] for step in trajectory.steps] == ["[1]", "[2]"]
 
 
-def test_nobody_else_is_shown_anything(envs: EnvPool) -> None:
+def test_an_interface_does_not_affect_other_episodes(envs: EnvPool) -> None:
     agent, interface = Watching(), Numbered()
     guided, free = (
         TrainingEpisode(TRAIN[0], 0, interface=interface),
@@ -135,7 +137,7 @@ def test_nobody_else_is_shown_anything(envs: EnvPool) -> None:
     assert with_it.actions == TRAIN[0].solution
 
 
-def test_an_interface_never_sees_cues_and_cues_come_with_it(envs: EnvPool) -> None:
+def test_cues_reach_the_agent_but_not_the_interface(envs: EnvPool) -> None:
     cue = Cue("One action.", "turn", "one")
     agent, interface = Watching(), Numbered()
     (trajectory,) = played(
@@ -146,7 +148,7 @@ def test_an_interface_never_sees_cues_and_cues_come_with_it(envs: EnvPool) -> No
     assert (trajectory.cue_ids, trajectory.interface) == (("one",), "numbered@1")
 
 
-def test_it_goes_to_json_and_back(envs: EnvPool) -> None:
+def test_a_guided_trajectory_survives_json(envs: EnvPool) -> None:
     agent = ChoiceAgent(TinyPolicy(seed=1), BENCHMARK.choices)
     (trajectory,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
     again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(trajectory))))
@@ -157,7 +159,7 @@ def test_it_goes_to_json_and_back(envs: EnvPool) -> None:
         assert step.decision.context.observation == step.shown  # type: ignore[union-attr]
 
 
-def test_what_solves_and_judges_a_task_reaches_no_interface(envs: EnvPool) -> None:
+def test_an_interface_sees_neither_the_solution_nor_the_verifier(envs: EnvPool) -> None:
     task = TRAIN[0]
     swapped = BENCHMARK.broken(task).model_copy(update={"solution": ("done",)})
     views = []
@@ -169,7 +171,7 @@ def test_what_solves_and_judges_a_task_reaches_no_interface(envs: EnvPool) -> No
     assert len(views[0]) == len(task.solution)
 
 
-class TestRollout:
+class TestRolloutWithGuidance:
     TICKETS = tuple(Ticket(f"t{i}", TRAIN[i], "g", i) for i in range(3))
 
     def test_each_ticket_has_its_own_guidance(self, envs: EnvPool) -> None:
@@ -179,12 +181,12 @@ class TestRollout:
         actual = [(t.interface, t.cue_ids) for t in trajectories if t is not None]
         assert actual == [("", ()), ("a", ()), ("b", ("look",))]
 
-    def test_without_it_nothing_changes(self, envs: EnvPool) -> None:
+    def test_empty_guidance_gives_the_same_result_as_none(self, envs: EnvPool) -> None:
         bare = rollout(self.TICKETS, Watching(), envs)
         none = rollout(self.TICKETS, Watching(), envs, guidance=[Guidance()] * 3)
         assert bare == none
 
-    def test_there_is_one_for_each(self, envs: EnvPool) -> None:
+    def test_fewer_guidances_than_tickets_are_refused(self, envs: EnvPool) -> None:
         with pytest.raises(ValueError, match="shorter"):
             rollout(self.TICKETS, Watching(), envs, guidance=[Guidance()])
 
@@ -204,7 +206,7 @@ class Changes:
 class TestWhatAnInterfaceMayChange:
     VIEW = View("Press red.", "None.", FrozenDict({"tools": "[]", "step": 0, "words": ("a",)}))
 
-    def test_texts(self) -> None:
+    def test_text_may_change_and_is_cleaned_and_cut(self) -> None:
         info = FrozenDict({**self.VIEW.info, "tools": "a\ud800"})
         view = show_through(Changes(observation="b\ud800" + "x" * 300_000, info=info), self.VIEW)
         assert view.info["tools"] == "a\ufffd"
@@ -213,7 +215,7 @@ class TestWhatAnInterfaceMayChange:
         assert pickle.loads(pickle.dumps(view)) == view
         assert hash(view) is not None
 
-    def test_as_it_is(self) -> None:
+    def test_an_interface_may_change_nothing(self) -> None:
         assert show_through(IDENTITY, self.VIEW) is self.VIEW
         assert show_through(Changes(), self.VIEW) == self.VIEW
         assert IDENTITY.version == ""
@@ -230,13 +232,15 @@ class TestWhatAnInterfaceMayChange:
             ({"info": FrozenDict({**VIEW.info, "tools": 3})}, r"info\['tools'\]"),
         ],
     )
-    def test_nothing_else(self, changed: dict[str, Any], what: str) -> None:
+    def test_changes_to_anything_but_text_are_refused(
+        self, changed: dict[str, Any], what: str
+    ) -> None:
         with pytest.raises(ConfigError, match=f"Changes.show\\(\\) changed {what}"):
             show_through(Changes(**changed), self.VIEW)
 
 
-class TestEvaluation:
-    def test_no_signature_has_a_place_for_guidance(self) -> None:
+class TestEvaluationWithoutGuidance:
+    def test_no_parameter_or_field_of_an_evaluation_accepts_guidance(self) -> None:
         with pytest.raises(TypeError, match="interface"):
             EvalEpisode(VAL[0], 0, interface=Numbered())  # type: ignore[call-arg]
         guides = ("Cue", "Interface", "Guidance", "Coach")
@@ -259,7 +263,7 @@ class TestEvaluation:
             names = [f.name.lower() for f in dataclasses.fields(kind)]
             assert not [name for name in names if "interface" in name or "guid" in name]
 
-    def test_it_is_shown_what_the_env_shows(self, envs: EnvPool) -> None:
+    def test_views_in_an_evaluation_are_those_of_the_env(self, envs: EnvPool) -> None:
         free, agent, interface = Watching(), Watching(), Numbered()
         evaluate(free, VAL[:3], envs)
         episode = TrainingEpisode(TRAIN[0], 0, interface=interface)
@@ -272,7 +276,7 @@ class TestEvaluation:
         assert all(s.shown is s.observation for e in evaluation.episodes for s in e.steps)
 
 
-def test_interfaces_are_interfaces() -> None:
+def test_the_identity_and_custom_interfaces_satisfy_the_protocol() -> None:
     for one in (IDENTITY, Numbered()):
         typed: Interface = one
         assert isinstance(typed.version, str)

@@ -41,7 +41,7 @@ class FirstChoice:
 
 
 class TestRollout:
-    def test_a_model_without_an_answer_costs_its_own_episode_only(self, envs: EnvPool) -> None:
+    def test_a_missing_model_answer_loses_only_its_own_episode(self, envs: EnvPool) -> None:
         agent = NoAnswer(ScriptedAgent(REFERENCES), TRAIN[1].instruction)
         result = rollout(tickets(3), agent, envs)
         assert [t and t.success for t in result.trajectories] == [True, None, True]
@@ -63,7 +63,7 @@ class TestRollout:
         assert result.env_steps == 6 * 4
         assert result.faults == {}
 
-    def test_decisions_lie_in_the_steps(self, envs: EnvPool) -> None:
+    def test_each_step_contains_the_decision_of_the_agent(self, envs: EnvPool) -> None:
         policy = FirstChoice()
         (trajectory,) = rollout(
             tickets(1), ChoiceAgent(policy, BENCHMARK.choices), envs
@@ -76,19 +76,19 @@ class TestRollout:
             assert step.decision.context.observation == step.observation
             assert len(step.decision.context.history) == number
 
-    def test_live_episodes_ask_together_and_are_bounded(self) -> None:
+    def test_live_episodes_are_batched_and_limited_in_number(self) -> None:
         pool = EnvPool(lambda: gym.make("Toy-v0"), max_envs=4)
         policy = FirstChoice()
         result = rollout(tickets(6), ChoiceAgent(policy, BENCHMARK.choices), pool)
         assert all(result.trajectories)
         assert policy.batches == [4] * 8 + [2] * 8
 
-    def test_the_order_of_finishing_does_not_matter(self, envs: EnvPool) -> None:
+    def test_the_result_does_not_depend_on_the_order_of_finishing(self, envs: EnvPool) -> None:
         small = EnvPool(lambda: gym.make("Toy-v0"), max_envs=1)
         agent = ScriptedAgent(REFERENCES)
         assert rollout(tickets(5), agent, envs) == rollout(tickets(5), agent, small)
 
-    def test_a_lost_engine_costs_its_own_episode_only(self) -> None:
+    def test_a_lost_engine_loses_only_its_own_episode_and_closes_its_env(self) -> None:
         envs: list[BreaksOn] = []
 
         def make() -> gym.Env[str, str]:
@@ -113,21 +113,21 @@ class TestRollout:
         ].index(True)
         assert [env.closed for env in envs] == [False, False, True, False]
 
-    def test_only_training_tasks(self, envs: EnvPool) -> None:
+    def test_a_validation_task_is_refused(self, envs: EnvPool) -> None:
         ticket = Ticket("t", VAL[0], "g", 0)
         with pytest.raises(SplitLeakError, match="val task"):
             rollout([ticket], ScriptedAgent(REFERENCES), envs)
 
-    def test_nothing_to_do(self, envs: EnvPool) -> None:
+    def test_no_tickets_give_no_trajectories(self, envs: EnvPool) -> None:
         assert rollout([], ScriptedAgent([]), envs).trajectories == ()
 
-    def test_an_agent_that_fails_leaves_no_env_behind(self, envs: EnvPool) -> None:
+    def test_after_an_agent_error_the_pool_can_be_used_again(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match="script has only 1 actions"):
             rollout(tickets(2), ScriptedAgent(["press red"]), envs)
         assert all(rollout(tickets(2), ScriptedAgent(REFERENCES), envs).trajectories)
 
     @pytest.mark.parametrize("size", [0, 2.5, True, "3", None])
-    def test_a_pool_needs_room_for_one(self, size: Any) -> None:
+    def test_a_pool_size_that_is_no_positive_integer_is_refused(self, size: Any) -> None:
         message = f"max_envs must be a positive int, got {size!r}"
         with pytest.raises(ConfigError, match=message):
             EnvPool(lambda: gym.make("Toy-v0"), max_envs=size)

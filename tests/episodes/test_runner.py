@@ -92,7 +92,7 @@ def of_each(outcomes: Sequence[Finished[Any] | Lost]) -> dict[int, Any]:
     st.integers(1, 5),
     st.integers(1, 5),
 )
-def test_modes_and_sizes_change_nothing(
+def test_outcomes_do_not_depend_on_the_mode_or_pool_size(
     wanted: list[tuple[int, int]], at_once: int, at_once_too: int
 ) -> None:
     run = [TrainingEpisode(TRAIN[i], seed, "g", 7) for i, seed in wanted]
@@ -105,7 +105,7 @@ def test_modes_and_sizes_change_nothing(
     assert sorted(results[0]) == list(range(len(wanted)))
 
 
-def test_the_fickle_agent_does_all_that_an_agent_may_do() -> None:
+def test_the_fickle_agent_covers_all_ways_that_episodes_end() -> None:
     envs = EnvPool(lambda: BreaksOn(toy(), BROKEN))
     run = [TrainingEpisode(task, seed) for seed, task in enumerate(TRAIN)]
     outcomes = list(Runner(envs).run(run, Fickle()))
@@ -150,7 +150,7 @@ class InOneThread:
 
 
 class TestAsync:
-    def test_engines_work_beside_each_other_and_off_the_agents_thread(self) -> None:
+    def test_engines_work_concurrently_and_outside_the_thread_of_the_agent(self) -> None:
         together = threading.Barrier(3, timeout=PATIENCE_S)
         envs: list[Pausing] = []
 
@@ -163,7 +163,7 @@ class TestAsync:
         assert all(isinstance(outcome, Finished) and outcome.record.success for outcome in outcomes)
         assert threading.get_ident() not in set().union(*(env.threads for env in envs))
 
-    def test_nobody_waits_for_an_engine_that_takes_long(self) -> None:
+    def test_a_slow_engine_does_not_delay_other_episodes(self) -> None:
         slow, others_are_done = TRAIN[0], threading.Event()
 
         def make() -> gym.Env[str, str]:
@@ -185,7 +185,7 @@ class TestAsync:
         assert sorted(order[:3]) == [1, 2, 3]
         assert order[3] == 0
 
-    def test_no_env_is_closed_while_a_thread_is_in_it(self) -> None:
+    def test_no_env_is_closed_while_it_takes_a_step(self) -> None:
         envs: list[Pausing] = []
         entered, left = threading.Event(), threading.Event()
 
@@ -213,7 +213,7 @@ class TestAsync:
 
 @modes
 class TestBothModes:
-    def test_a_lost_engine_touches_no_other_episode(self, mode: Mode) -> None:
+    def test_a_lost_engine_does_not_affect_other_episodes(self, mode: Mode) -> None:
         pool = EnvPool(lambda: BreaksOn(toy(), BROKEN))
         run = episodes(5)
         doomed = REFERENCES | {TRAIN[2].instruction: (TRAIN[2].solution[0], BROKEN)}
@@ -223,7 +223,7 @@ class TestBothModes:
         assert outcomes == {index: one for index, one in healthy.items() if index != 2}
         pool.close()
 
-    def test_an_engine_that_does_not_start_costs_its_own_episode_only(
+    def test_an_engine_that_does_not_start_loses_only_its_own_episode(
         self, mode: Mode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def reset(self: Any, **kwargs: Any) -> Any:
@@ -240,7 +240,7 @@ class TestBothModes:
         ]
         assert {one.index for one in outcomes if isinstance(one, Finished)} == {1, 2, 3}
 
-    def test_what_an_agent_gives_up_is_not_graded_and_its_env_goes_on(
+    def test_an_abandoned_episode_is_not_graded_and_its_env_is_reused(
         self, mode: Mode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         envs: list[gym.Env[str, str]] = []
@@ -264,7 +264,9 @@ class TestBothModes:
         assert set(outcomes.values()) == {(EndReason.ABANDONED, "no way on", 1)}
         assert (len(envs), graded, caplog.records) == (1, [], [])
 
-    def test_an_error_that_is_no_fault_comes_through(self, mode: Mode) -> None:
+    def test_a_programming_error_in_an_env_is_raised_and_the_envs_are_closed(
+        self, mode: Mode
+    ) -> None:
         closed: list[bool] = []
 
         class Odd(gym.Wrapper[str, str, str, str]):
@@ -279,7 +281,7 @@ class TestBothModes:
             list(Runner(pool, mode).run(episodes(3), ScriptedAgent(REFERENCES)))
         assert closed == [True] * 3
 
-    def test_who_stops_early_leaves_no_env_behind(self, mode: Mode) -> None:
+    def test_stopping_early_leaves_no_env_open(self, mode: Mode) -> None:
         envs: list[Pausing] = []
 
         def make() -> gym.Env[str, str]:
@@ -311,7 +313,9 @@ class TestBothModes:
         with pytest.raises(ConfigError, match=r"took 1 steps, but the unwrapped env took 2"):
             list(Runner(pool, mode).run(episodes(1), ScriptedAgent(REFERENCES)))
 
-    def test_rollouts_and_evaluations_are_the_same(self, mode: Mode, envs: EnvPool) -> None:
+    def test_rollouts_and_evaluations_are_the_same_in_both_modes(
+        self, mode: Mode, envs: EnvPool
+    ) -> None:
         agent = ScriptedAgent(REFERENCES)
         tickets = [Ticket(f"t{i}", TRAIN[i], f"g{i // 2}", i % 2) for i in range(6)]
         assert rollout(tickets, agent, envs, mode=mode) == rollout(tickets, agent, envs)
@@ -321,12 +325,12 @@ class TestBothModes:
         assert counts == [1, 2, 3, 4, 5, 6]
 
 
-def test_there_is_no_third_mode(envs: EnvPool) -> None:
+def test_an_unknown_mode_is_refused(envs: EnvPool) -> None:
     with pytest.raises(ConfigError, match="mode must be 'lock_step' or 'async', got 'fast'"):
         Runner(envs, "fast")  # type: ignore[arg-type]
 
 
-def test_only_training_tasks_are_practised(envs: EnvPool) -> None:
+def test_a_training_episode_of_a_validation_task_is_refused(envs: EnvPool) -> None:
     with pytest.raises(SplitLeakError, match="val task"):
         TrainingEpisode(VAL[0], seed=0)
     outcome = run_one(EvalEpisode(VAL[0], seed=0), ScriptedAgent(REFERENCES), envs)
@@ -334,7 +338,7 @@ def test_only_training_tasks_are_practised(envs: EnvPool) -> None:
     assert type(outcome.record) is EvalTrajectory
 
 
-def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None:
+def test_a_training_episode_gives_a_training_record(envs: EnvPool) -> None:
     wanted = TrainingEpisode(TRAIN[0], seed=3, group_id="g", policy_version=4)
     outcome = run_one(wanted, ScriptedAgent(REFERENCES), envs)
     assert isinstance(outcome, Finished)
@@ -343,7 +347,7 @@ def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None
     assert (outcome.index, outcome.env_steps) == (0, 4)
 
 
-def test_nothing_that_guides_an_agent_can_be_passed_to_an_evaluation() -> None:
+def test_an_evaluation_accepts_no_guidance_for_an_agent() -> None:
     known = {"agent", "tasks", "envs", "seed", "samples", "results", "on_done", "mode", "admission"}
     assert set(inspect.signature(evaluate).parameters) == known
     assert {field.name for field in dataclasses.fields(EvalEpisode)} == {"task", "seed"}

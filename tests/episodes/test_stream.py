@@ -36,7 +36,7 @@ def pool_that_waits(slow: int, until: threading.Event) -> EnvPool:
     return EnvPool(make, max_envs=2)
 
 
-def test_a_straggler_holds_nobody_and_each_end_is_followed_at_once() -> None:
+def test_a_slow_episode_does_not_delay_the_start_of_others() -> None:
     may_go_on = threading.Event()
     with EpisodeStream[Any](pool_that_waits(0, may_go_on), AGENT) as stream:
         stream.begin(0, TrainingEpisode(TRAIN[0], seed=0))
@@ -55,7 +55,7 @@ def test_a_straggler_holds_nobody_and_each_end_is_followed_at_once() -> None:
         assert stream.next() is None
 
 
-def test_who_comes_back_while_the_agent_works_is_asked_in_the_next_batch() -> None:
+def test_episodes_that_become_ready_while_the_agent_works_join_the_next_batch() -> None:
     two_more_wait = threading.Barrier(3, timeout=PATIENCE_S)
     batches: list[int] = []
 
@@ -87,7 +87,7 @@ def test_who_comes_back_while_the_agent_works_is_asked_in_the_next_batch() -> No
     assert sum(batches) == sum(len(TRAIN[index].solution) for index in range(3))
 
 
-def test_an_env_whose_engine_is_gone_is_closed_at_once_and_makes_room() -> None:
+def test_an_env_with_a_lost_engine_is_closed_at_once_and_frees_its_place() -> None:
     envs: list[Closing] = []
 
     class Closing(gym.Wrapper[str, str, str, str]):
@@ -113,7 +113,7 @@ def test_an_env_whose_engine_is_gone_is_closed_at_once_and_makes_room() -> None:
     assert not envs[1].closed, "a sound env goes back to the pool"
 
 
-def test_what_is_under_way_is_counted_and_ends_with_the_stream() -> None:
+def test_closing_a_stream_counts_and_ends_its_running_episodes() -> None:
     may_go_on = threading.Event()
     pool = pool_that_waits(0, may_go_on)
     stream = EpisodeStream[Any](pool, AGENT)

@@ -91,11 +91,11 @@ class Reflector:
         ("reflexion.cut", {"actions": []}, 0),
     ],
 )
-def test_formulas(formula: str, inputs: Any, expected: Any) -> None:
+def test_the_formulas_give_the_expected_values(formula: str, inputs: Any, expected: Any) -> None:
     assert are_equal(FORMULAS[formula](inputs), expected)
 
 
-def test_a_policy_that_needs_to_be_told_solves_all_at_the_second_trial(envs: EnvPool) -> None:
+def test_a_policy_that_needs_a_reflection_solves_all_tasks_in_trial_two(envs: EnvPool) -> None:
     agent, reflect = NeedsToBeTold(), Reflector()
     trials = run_trials(agent, reflect, VAL, envs)
     assert trials.rates == (0.0, 1.0, 1.0)
@@ -110,14 +110,14 @@ def test_a_policy_that_needs_to_be_told_solves_all_at_the_second_trial(envs: Env
     assert trials.env_steps == len(VAL) + sum(len(task.solution) for task in VAL)
 
 
-def test_the_first_trial_is_an_evaluation(envs: EnvPool) -> None:
+def test_the_first_trial_gives_the_same_lines_as_an_evaluation(envs: EnvPool) -> None:
     agent = ScriptedAgent(REFERENCES | {VAL[0].instruction: ("done",)})
     evaluation, storage = evaluate(agent, VAL, envs, seed=5), KeptTrials()
     run_trials(agent, Reflector(), VAL, envs, n=1, seed=5, results=storage)
     assert tuple(storage.episodes.lines[task.id, 0] for task in VAL) == evaluation.lines
 
 
-def test_cues_are_told_in_each_trial_and_solved_tasks_may_be_tried_again(envs: EnvPool) -> None:
+def test_cues_are_given_in_each_trial_and_solved_tasks_may_be_retried(envs: EnvPool) -> None:
     def cues(task: Task) -> tuple[Cue, ...]:
         return (Cue(PLAN, "first", "advice"),) if task != VAL[0] else ()
 
@@ -131,7 +131,7 @@ def test_cues_are_told_in_each_trial_and_solved_tasks_may_be_tried_again(envs: E
     assert instructions == {task.instruction for task in VAL[1:3]}
 
 
-def test_solved_tasks_are_left_alone_and_the_latest_reflections_are_told(envs: EnvPool) -> None:
+def test_solved_tasks_are_not_retried_and_the_latest_reflections_are_given(envs: EnvPool) -> None:
     agent = NeedsToBeTold(once="three")
     reflect = Reflector("one", "two", "three", "four")
     trials = run_trials(agent, reflect, VAL[:2], envs, n=5, keep=2)
@@ -141,7 +141,7 @@ def test_solved_tasks_are_left_alone_and_the_latest_reflections_are_told(envs: E
     assert texts == [(), ("one",), ("one", "two"), ("two", "three")]
 
 
-def test_without_a_reflection_the_trials_go_on(envs: EnvPool) -> None:
+def test_trials_continue_if_a_reflection_is_empty(envs: EnvPool) -> None:
     agent, reflect = NeedsToBeTold(), Reflector("", PLAN)
     trials = run_trials(agent, reflect, VAL, envs)
     assert trials.rates == (0.0, 0.0, 1.0)
@@ -151,7 +151,7 @@ def test_without_a_reflection_the_trials_go_on(envs: EnvPool) -> None:
     assert [line.sample for line in trials.last] == [2] * len(VAL)
 
 
-def test_a_lost_episode_is_no_failure() -> None:
+def test_a_lost_episode_counts_as_a_fault_not_a_failure() -> None:
     pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
     scripts = REFERENCES | {VAL[0].instruction: ("break",), VAL[1].instruction: ("done",)}
     reflect = Reflector()
@@ -165,7 +165,7 @@ def test_a_lost_episode_is_no_failure() -> None:
     assert whole.faults == 0
 
 
-def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
+def test_a_task_counts_only_in_trials_before_its_lost_episode() -> None:
     class Unlucky:
         """Fails each task, and then breaks the env of the first."""
 
@@ -186,7 +186,7 @@ def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
     assert solved_shares(outcomes, 3) == (0.0, 1.0, 1.0)
 
 
-def test_when_every_episode_is_lost_there_is_no_number() -> None:
+def test_trials_raise_if_every_episode_is_lost() -> None:
     pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
     agent = ScriptedAgent({task.instruction: ("break",) for task in VAL})
     with pytest.raises(EnvBackendError, match="All 2 trial episodes were lost"):
@@ -194,7 +194,9 @@ def test_when_every_episode_is_lost_there_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(("cut", "steps"), [(True, 4), (False, 6)])
-def test_an_episode_ends_with_a_repeated_action(envs: EnvPool, cut: bool, steps: int) -> None:
+def test_an_episode_ends_at_a_repeated_action_only_if_cutting_is_on(
+    envs: EnvPool, cut: bool, steps: int
+) -> None:
     script = ("look", "press red", "look", "look", "press blue", "done")
     agent, storage = ScriptedAgent(dict.fromkeys(REFERENCES, script)), KeptTrials()
     run_trials(agent, Reflector(), VAL[:1], envs, n=1, cut=cut, results=storage)
@@ -203,7 +205,7 @@ def test_an_episode_ends_with_a_repeated_action(envs: EnvPool, cut: bool, steps:
     assert (line.end_reason == EndReason.AGENT_DONE) == cut
 
 
-def test_only_episodes_that_go_on_are_asked_for() -> None:
+def test_the_agent_is_asked_only_for_episodes_that_continue() -> None:
     asked: list[int] = []
 
     class Counting:
@@ -220,7 +222,7 @@ def test_only_episodes_that_go_on_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_is_kept_is_not_run_again(envs: EnvPool, stored: bool) -> None:
+def test_stored_episodes_and_reflections_are_not_repeated(envs: EnvPool, stored: bool) -> None:
     whole, storage = KeptTrials(), KeptTrials()
     trials = run_trials(NeedsToBeTold(), Reflector(), VAL, envs, results=whole)
     # As if it had been killed after the first trial, and with one reflection missing.
@@ -241,7 +243,7 @@ def test_what_is_kept_is_not_run_again(envs: EnvPool, stored: bool) -> None:
     assert done == ([] if stored else [4]) + [5, 6, 7, 8]
 
 
-def test_reflections_without_room_are_made_later(envs: EnvPool) -> None:
+def test_reflections_over_the_budget_are_made_on_resume(envs: EnvPool) -> None:
     class Poor(Reflector):
         def __call__(self, failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:  # type: ignore[override]
             return [*super().__call__(failures)[1:], None]
@@ -270,21 +272,21 @@ class Closing(Admission):
         return super().allows(live)
 
 
-def test_nothing_is_asked_about_failures_after_a_stop(envs: EnvPool) -> None:
+def test_no_reflections_are_requested_after_a_stop(envs: EnvPool) -> None:
     reflect, storage = Reflector(), KeptTrials()
     with pytest.raises(KeyboardInterrupt):
         run_trials(NeedsToBeTold(), reflect, VAL, envs, results=storage, admission=Closing(2))
     assert (len(storage.episodes.lines), reflect.asked) == (2, [])
 
 
-def test_a_stop_after_which_nothing_is_left_is_no_stop(envs: EnvPool) -> None:
+def test_a_stop_with_nothing_left_to_run_is_ignored(envs: EnvPool) -> None:
     agent = ScriptedAgent(REFERENCES)
     assert evaluate(agent, VAL, envs, admission=Closing(len(VAL))).success_rate == 1.0
     with pytest.raises(KeyboardInterrupt):
         evaluate(agent, VAL, envs, admission=Closing(len(VAL) - 1))
 
 
-def test_wrong_arguments(envs: EnvPool) -> None:
+def test_invalid_settings_and_open_tasks_are_refused(envs: EnvPool) -> None:
     for settings in ({"n": 0}, {"keep": 0}):
         with pytest.raises(ConfigError, match="at least 1"):
             run_trials(NeedsToBeTold(), Reflector(), VAL, envs, **settings)  # type: ignore[arg-type]
@@ -292,7 +294,7 @@ def test_wrong_arguments(envs: EnvPool) -> None:
         TrialEpisode(FREE, 0)
 
 
-def test_trials_are_no_evaluation() -> None:
+def test_trials_are_not_accepted_as_an_evaluation() -> None:
     """Nothing that compares evaluations, learns or records takes trials."""
     from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.runs.evals.comparison import compare
