@@ -53,7 +53,7 @@ def objective(logits: np.ndarray, rollouts: Rollouts) -> np.ndarray:
     return np.asarray((advantages * by_episode).mean(axis=1))
 
 
-def test_the_gradient_is_that_of_the_objective() -> None:
+def test_the_gradient_equals_the_numeric_gradient_of_the_objective() -> None:
     learner = learner_of()
     tasks = [task_of(0, 1, 2), task_of(3), task_of(4, 4), task_of(5, 0, difficulty=1.0)]
     learner.add_memories(tasks)
@@ -70,7 +70,7 @@ def test_the_gradient_is_that_of_the_objective() -> None:
     np.testing.assert_allclose(gradient(rollouts), numeric, atol=1e-8)
 
 
-def test_a_step_succeeds_as_often_as_its_chance_says() -> None:
+def test_a_step_succeeds_with_its_stated_chance() -> None:
     learner = learner_of()
     learner.strengths[:2] = 1.0, -0.5
     task = task_of(0, 1, difficulty=0.25)
@@ -84,7 +84,7 @@ def test_a_step_succeeds_as_often_as_its_chance_says() -> None:
     assert not rollouts.tried[0, :, 2].any()
 
 
-def test_what_is_learned_is_shared_but_for_the_memory_of_the_task() -> None:
+def test_learning_improves_shared_skills_or_the_memory_of_one_task() -> None:
     for memory in (0.0, 1.0):
         learner = learner_of(SMALL.model_copy(update={"memory": memory}))
         task, other = task_of(0, 1), task_of(0, 1, difficulty=0.1)
@@ -98,7 +98,7 @@ def test_what_is_learned_is_shared_but_for_the_memory_of_the_task() -> None:
         assert (learner.memories[0] > 0) == (memory == 1.0)
 
 
-def test_what_is_not_practised_is_forgotten() -> None:
+def test_unpractised_skills_decay_towards_their_start() -> None:
     learner = learner_of(SMALL.model_copy(update={"decay": 0.1}))
     broken = task_of(0, broken=True)
     learner.add_memories([broken])
@@ -108,7 +108,7 @@ def test_what_is_not_practised_is_forgotten() -> None:
     np.testing.assert_allclose(learner.strengths, first + 0.9)
 
 
-def test_nobody_solves_a_broken_task_and_a_coin_decides_others() -> None:
+def test_a_broken_task_is_never_solved_and_a_coin_task_half_the_time() -> None:
     learner = learner_of()
     learner.strengths[:] = 20.0
     broken, coin = task_of(0, broken=True), task_of(0, 1, coin=True)
@@ -119,7 +119,7 @@ def test_nobody_solves_a_broken_task_and_a_coin_decides_others() -> None:
     assert rollouts.rewards[1].mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_success_is_of_what_is_likeliest_or_of_chance() -> None:
+def test_success_is_greedy_by_default_and_otherwise_an_expectation() -> None:
     learner = learner_of()
     learner.strengths[:] = 1.0
     chains = chains_of([((0, 1), 0.0), ((2,), 0.5), ((3, 4, 5), 1.5)], 3)
@@ -130,7 +130,7 @@ def test_success_is_of_what_is_likeliest_or_of_chance() -> None:
 
 @pytest.mark.parametrize("wander_steps", [0, 3])
 @pytest.mark.parametrize("n_used", [0, 1, 2])
-def test_episodes_are_recorded_as_the_env_would(n_used: int, wander_steps: int) -> None:
+def test_simulated_episodes_equal_those_recorded_by_the_env(n_used: int, wander_steps: int) -> None:
     task = task_of(3, 4, wander_steps=wander_steps)
     assert isinstance(task.world, SkillWorld)
     env = gym.make(ENV_ID, disable_env_checker=True).unwrapped
@@ -145,7 +145,7 @@ def test_episodes_are_recorded_as_the_env_would(n_used: int, wander_steps: int) 
     assert record == played
 
 
-def test_a_replay_finds_out_what_is_broken() -> None:
+def test_a_replay_does_not_solve_a_broken_task() -> None:
     benchmark = SkillBenchmark()
     for task, solved in ((task_of(1, 2), True), (task_of(1, 2, broken=True), False)):
         assert benchmark.replay(task, task.solution).solves is solved

@@ -16,7 +16,7 @@ from coevo_gym.core.errors import ConfigError
 SCRIPT = Path(__file__).parents[2] / "bench" / "simulate.py"
 
 
-def test_all_rows_have_settings_that_hold() -> None:
+def test_all_rows_have_valid_settings_in_all_their_worlds() -> None:
     for name, row in ROWS.items():
         assert {*row.baselines} <= ROWS.keys()
         for world in row.worlds or WORLDS:
@@ -26,12 +26,12 @@ def test_all_rows_have_settings_that_hold() -> None:
             assert (simulation.proof is False) is (name == "unproven")
 
 
-def test_a_world_that_there_is_not_is_refused() -> None:
+def test_an_unknown_world_in_a_row_is_refused() -> None:
     with pytest.raises(ConfigError, match="Unknown world 'flat'"):
         simulation_of("static", ROWS["static"], "flat")
 
 
-def test_a_row_is_counted_as_better_where_its_interval_is_above_0() -> None:
+def test_a_row_counts_as_better_if_its_interval_is_above_0() -> None:
     better = {"static": [0.1, 0.2, 0.3], "random_append": [0.3, 0.41, 0.5]}
     worse = {"static": [0.5, 0.6], "random_append": [0.5, 0.6]}
     lines = {

@@ -58,7 +58,7 @@ def drafts_of(world: WorldConfig, context: dict[str, Any], n: int = 200) -> list
 
 
 @pytest.mark.parametrize("kind", ["none", "anywhere", "blind", "signals"])
-def test_a_seed_is_always_the_same_run(kind: str) -> None:
+def test_the_same_seed_gives_the_same_run(kind: str) -> None:
     first = run(SMALL, kind, seed=3)
     assert first == run(SMALL, kind, seed=3)
     other = run(SMALL, kind, seed=4)
@@ -67,12 +67,12 @@ def test_a_seed_is_always_the_same_run(kind: str) -> None:
     assert grown is (kind != "none")
 
 
-def test_arms_begin_alike() -> None:
+def test_all_curricula_start_from_the_same_success_rate() -> None:
     begun = {run(SMALL, kind)["success_before"] for kind in ("none", "anywhere", "signals")}
     assert len(begun) == 1
 
 
-def test_the_numbers_are_those_of_the_curriculum() -> None:
+def test_the_reported_counts_add_up() -> None:
     ended = run(SMALL, "anywhere")
     assert ended["groups"] == ended["steps"] * SMALL.groups_per_step
     assert ended["episodes"] == ended["groups"] * SMALL.group_size
@@ -83,7 +83,7 @@ def test_the_numbers_are_those_of_the_curriculum() -> None:
     assert 0 <= ended["success_sampled"] <= 1
 
 
-def test_unguided_drafts_are_of_the_skills_that_the_generator_thinks_of() -> None:
+def test_unguided_drafts_concentrate_on_skills_known_to_the_generator() -> None:
     for skew, known in ((0.0, 1.0), (1.5, 1.0), (0.0, 0.4)):
         world = WorldConfig(skew=skew, known_skills=known)
         worlds = drafts_of(world, {"kind": UNGUIDED}, 400)
@@ -93,7 +93,7 @@ def test_unguided_drafts_are_of_the_skills_that_the_generator_thinks_of() -> Non
         assert {len(w.skills) for w in worlds} == {1, 2, 3, 4}
 
 
-def test_variations_are_near_to_their_task() -> None:
+def test_variations_resemble_their_task() -> None:
     world = WorldConfig(skew=0.0)
     (task,) = explorer_of(world).draw_native_tasks(1, np.random.default_rng(1))
     near = world_of(task)
@@ -103,7 +103,7 @@ def test_variations_are_near_to_their_task() -> None:
     assert {len(w.skills) - len(near.skills) for w in worlds} <= {-1, 0, 1}
 
 
-def test_aimed_drafts_heed_their_target_as_far_as_the_generator_complies() -> None:
+def test_targeted_drafts_follow_their_target_with_the_set_compliance() -> None:
     target = ("skill:17", "skill:3")
     for compliance in (1.0, 0.5):
         world = WorldConfig(skew=0.0, compliance=compliance)
@@ -112,20 +112,20 @@ def test_aimed_drafts_heed_their_target_as_far_as_the_generator_complies() -> No
         assert heeded == pytest.approx(compliance, abs=0.1)
 
 
-def test_drafts_are_broken_trivial_or_for_a_coin_as_often_as_the_world_says() -> None:
+def test_drafts_are_broken_trivial_or_coin_tasks_at_the_rates_of_the_world() -> None:
     world = WorldConfig(unsolvable=0.4, trivial=0.2, coin=0.1)
     worlds = drafts_of(world, {"kind": UNGUIDED}, 600)
     shares = np.mean([(w.broken, w.difficulty == -8, w.coin) for w in worlds], axis=0)
     assert shares == pytest.approx([0.4, 0.2, 0.1], abs=0.06)
 
 
-def test_held_out_tasks_ask_for_all_skills_alike() -> None:
+def test_held_out_tasks_require_all_skills_about_equally_often() -> None:
     chains = draw_held_out(WorldConfig(skew=2.0), 4_000, np.random.default_rng(0))
     counts = np.bincount(chains.skills[chains.asked], minlength=40)
     assert counts.min() > 0.7 * counts.mean()
 
 
-def test_proof_keeps_what_is_broken_out_of_the_pool() -> None:
+def test_proving_drafts_keeps_broken_ones_out_of_the_pool() -> None:
     world = SMALL.model_copy(update={"unsolvable": 0.5, "env_steps": 4_000})
     proven = world.model_copy(update={"proof": True})
     assert run(world, "anywhere")["pass_rate"] == 1.0
@@ -140,7 +140,7 @@ def test_unknown_worlds_are_refused() -> None:
         find_world("skwe")
 
 
-def test_targets_are_planned_from_the_native_tasks_of_the_seed() -> None:
+def test_coverage_targets_increase_the_number_of_covered_tags() -> None:
     world = SMALL.model_copy(update={"skew": 2.0, "compliance": 1.0, "sd_strength": 0.5})
     random, aimed = (run(world, kind) for kind in ("anywhere", "coverage"))
     assert aimed["tags_covered"] >= random["tags_covered"]
@@ -149,7 +149,7 @@ def test_targets_are_planned_from_the_native_tasks_of_the_seed() -> None:
     assert covered[0] < covered[1] <= world.n_skills
 
 
-def test_a_task_that_is_used_up_is_seldom_practised() -> None:
+def test_a_band_selector_practises_more_tasks_of_mixed_success() -> None:
     ended = run(SMALL, "anywhere", growth={"when": "reserve"}, selector={"kind": "band"})
     uniform = run(SMALL, "anywhere")
     assert ended["mixed_groups"] > uniform["mixed_groups"]
@@ -157,7 +157,7 @@ def test_a_task_that_is_used_up_is_seldom_practised() -> None:
     assert run(SMALL, "anywhere", growth={"when": "reserve"}, selector={"kind": "band"}) == ended
 
 
-def test_fresh_tasks_pay_where_the_first_ones_are_few() -> None:
+def test_new_tasks_improve_success_if_the_first_ones_are_few() -> None:
     world = WORLDS["plain"].model_copy(update={"env_steps": 12_000, "first_tasks": 10})
     gains = [
         run(world, "anywhere", seed=seed)["success"] - run(world, "none", seed=seed)["success"]
@@ -166,7 +166,7 @@ def test_fresh_tasks_pay_where_the_first_ones_are_few() -> None:
     assert min(gains) > 0.05
 
 
-def test_no_curriculum_matters_where_the_first_tasks_teach_all() -> None:
+def test_new_tasks_do_not_matter_if_the_first_ones_teach_all_skills() -> None:
     world = WORLDS["null"].model_copy(
         update={
             "n_skills": 6,
