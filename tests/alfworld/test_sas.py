@@ -123,13 +123,13 @@ def assert_equal(library: Any, sas: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("index", range(0, 300, 40))
-def test_built_in_games_run_as_in_the_library(index: int, library: Any) -> None:
+def test_built_in_games_run_as_in_the_planner_library(index: int, library: Any) -> None:
     problem = builtin_games()[index].problem()
     assert_equal(library, translate(builtin_domain(), problem).sas, index)
 
 
 @pytest.mark.parametrize("every", [pytest.param(300, marks=pytest.mark.slow), 1500])
-def test_official_games_run_as_in_the_library(
+def test_official_games_run_as_in_the_planner_library(
     official_games: Path, library: Any, every: int
 ) -> None:
     games = open_games()
@@ -138,7 +138,7 @@ def test_official_games_run_as_in_the_library(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_conditional_effects_and_layered_axioms_run_as_in_the_library(
+def test_conditional_effects_and_axioms_run_as_in_the_planner_library(
     seed: int, library: Any
 ) -> None:
     assert_equal(library, KINDS, seed)

@@ -51,7 +51,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("no_pip")
-def test_without_a_source_the_built_in_scenes_are_used(
+def test_installing_without_a_source_uses_the_built_in_scenes(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -71,7 +71,7 @@ def test_without_a_source_the_built_in_scenes_are_used(
     OFFICIAL_ALFWORLD is None or OFFICIAL_ALFWORLD.is_dir(),
     reason="there is no alfworld_games.jsonl.xz on this machine (COEVO_TEST_ALFWORLD_DATA)",
 )
-def test_an_incomplete_source_does_not_replace_installed_official_games(
+def test_official_games_are_installed_once_and_an_incomplete_source_is_refused(
     home: Path, tmp_path: Path
 ) -> None:
     assert OFFICIAL_ALFWORLD is not None

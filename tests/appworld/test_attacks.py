@@ -104,7 +104,7 @@ def test_an_attack_that_does_not_run_is_an_error(
         attacks.run(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
 
 
-def test_the_docs_page_has_the_number_of_attacks() -> None:
+def test_the_docs_page_states_the_number_of_attacks() -> None:
     assert len({payload.name for payload in PAYLOADS}) == len(PAYLOADS) >= 30
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     assert f"{len(PAYLOADS)} attacks on AppWorld" in page

@@ -1,4 +1,4 @@
-"""Who makes the built-in world leaves no process behind."""
+"""The builder of the built-in world leaves no processes behind."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class TestStockParity:
             assert world.diff()._asdict() == {k: expected[k] for k in Diff._fields}, task
             assert [list(test) for test in world.grade()] == expected["tests"], task
 
-    def test_a_step_without_calls_changes_nothing_and_fails(
+    def test_a_step_without_calls_changes_nothing_and_does_not_pass(
         self, world: WorldSession, stock: Stock, task_id: str
     ) -> None:
         (expected,) = stock([{"task_id": task_id, "codes": ["x = 1"]}])

@@ -1,4 +1,4 @@
-"""What goes on when a process of a world has died, does not start, or does not answer in time."""
+"""Worlds one of whose processes has died, does not start, or does not answer in time."""
 
 from __future__ import annotations
 

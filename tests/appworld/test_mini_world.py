@@ -90,7 +90,7 @@ def read(folder: Path, split: str) -> MiniTask:
 
 
 def test_the_name_of_the_built_in_world_changes_with_its_content(root: Path) -> None:
-    """Tasks name the world that they were made in: another content needs another name."""
+    """Tasks name the world that they were created in, so other content needs another name."""
     content = json.dumps(digests(root / "data"), sort_keys=True).encode()
     assert root.name == "builtin-4b8f42488c9b"
     assert sha256(content).hexdigest().startswith("b2a52cce5a48683d")

@@ -481,7 +481,7 @@ def test_a_walk_without_two_calls_gives_no_draft(actions: Sequence[str]) -> None
     assert not BFCL.drafts(played(HOME, actions), context, np.random.default_rng(0))
 
 
-def test_an_evolved_task_can_be_explored_in_turn() -> None:
+def test_an_evolved_task_can_itself_be_explored() -> None:
     setup = ("cd('documents')", "touch('plan.txt')")
     task = BFCL.build(draft_of(words=WORDS[1:], solution=SOLUTION[3:], world={"setup": setup}))
     trace = played(task, ["[ls()]", "[touch('b')]", "[rm('plan.txt')]", "[mkdir('c')]"])

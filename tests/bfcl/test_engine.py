@@ -46,7 +46,7 @@ def run(box: Toolbox, *codes: str) -> list[str]:
 
 @pytest.mark.parametrize("category", wheel.CATEGORIES)
 def test_references_give_the_results_and_states_of_the_official_executor(category: str) -> None:
-    """All 200 references of the category; states with everything private and random in them."""
+    """All 200 references of the category; states include private and random attributes."""
     digest = hashlib.sha256()
     for each in entries(category):
         ours = Toolbox(each.world)

@@ -646,7 +646,7 @@ def classes_of(each: Entry) -> tuple[str, ...]:
 
 
 def test_the_references_have_few_behaviour_patterns() -> None:
-    """Few enough for a rare one to mean something; of function names there would be 190."""
+    """Few enough for a rare pattern to mean something; by function names there would be 190."""
     patterns = [classes_of(each) for each in entries("base")]
     assert len(set(patterns)) == 25
     rare = sum(patterns.count(pattern) / len(patterns) < 0.05 for pattern in patterns)

@@ -157,7 +157,7 @@ def ours(env: gym.Env[str, str], each: Entry, turns: Turns) -> Verdict:
 def test_verdicts_agree_with_the_official_checker(
     env: gym.Env[str, str], family: str, step: int
 ) -> None:
-    """Whether each rollout passes, which turn fails first, and how; slow: of all 800 entries."""
+    """On which turn of each rollout fails first, if any, and how; the slow run uses all entries."""
     compared = 0
     for number, category in enumerate(wheel.CATEGORIES):
         for each in entries(category)[number % step :: step]:
@@ -225,10 +225,10 @@ def test_the_compared_rollouts_cover_all_outcomes(env: gym.Env[str, str]) -> Non
 
 
 def test_a_function_cannot_be_called_before_it_is_offered(env: gym.Env[str, str]) -> None:
-    """The official executor runs functions that nobody has offered.
+    """The official executor runs functions that are not offered.
 
-    There, calling one early, and anything when it is due, passes always. Here it passes where the
-    reference does without what is held out.
+    There, calling one early and making any call when it is due always passes. Here this passes only
+    where the reference does not need the held-out function.
     """
     early = FAMILIES["one_turn_early_and_a_failing_call_when_it_is_due"]
     rollouts = [

@@ -113,7 +113,7 @@ class TestEvaluation:
         hints = typing.get_type_hints(evaluate).values()
         assert not [hint for hint in hints if "Cue" in str(hint)]
 
-    def test_no_field_of_an_evaluation_record_holds_a_cue(self) -> None:
+    def test_no_field_of_an_evaluation_episode_or_record_holds_a_cue(self) -> None:
         for kind in (EvalEpisode, EvalTrajectory):
             assert not [f.name for f in dataclasses.fields(kind) if "cue" in f.name.lower()]
         assert [field.name for field in dataclasses.fields(EvalEpisode)] == ["task", "seed"]

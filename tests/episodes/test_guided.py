@@ -203,7 +203,7 @@ class Changes:
         return replace(view, **self.fields)
 
 
-class TestWhatAnInterfaceMayChange:
+class TestChangesByAnInterface:
     VIEW = View("Press red.", "None.", FrozenDict({"tools": "[]", "step": 0, "words": ("a",)}))
 
     def test_text_may_change_and_is_cleaned_and_cut(self) -> None:
@@ -215,7 +215,7 @@ class TestWhatAnInterfaceMayChange:
         assert pickle.loads(pickle.dumps(view)) == view
         assert hash(view) is not None
 
-    def test_an_interface_may_change_nothing(self) -> None:
+    def test_an_interface_that_changes_nothing_is_accepted(self) -> None:
         assert show_through(IDENTITY, self.VIEW) is self.VIEW
         assert show_through(Changes(), self.VIEW) == self.VIEW
         assert IDENTITY.version == ""

@@ -113,7 +113,7 @@ def test_an_env_with_a_lost_engine_is_closed_at_once_and_frees_its_place() -> No
     assert not envs[1].closed, "a sound env goes back to the pool"
 
 
-def test_closing_a_stream_counts_and_ends_its_running_episodes() -> None:
+def test_running_episodes_are_counted_and_end_when_the_stream_closes() -> None:
     may_go_on = threading.Event()
     pool = pool_that_waits(0, may_go_on)
     stream = EpisodeStream[Any](pool, AGENT)

@@ -91,7 +91,9 @@ class Reflector:
         ("reflexion.cut", {"actions": []}, 0),
     ],
 )
-def test_the_formulas_give_the_expected_values(formula: str, inputs: Any, expected: Any) -> None:
+def test_the_reflexion_formulas_give_the_expected_values(
+    formula: str, inputs: Any, expected: Any
+) -> None:
     assert are_equal(FORMULAS[formula](inputs), expected)
 
 
@@ -295,7 +297,7 @@ def test_invalid_settings_and_open_tasks_are_refused(envs: EnvPool) -> None:
 
 
 def test_trials_are_not_accepted_as_an_evaluation() -> None:
-    """Nothing that compares evaluations, learns or records takes trials."""
+    """No function that compares evaluations or trains on episodes accepts trials."""
     from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.runs.evals.comparison import compare
     from coevo_gym.trainers.loop import Loop

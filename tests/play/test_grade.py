@@ -54,7 +54,7 @@ from coevo_gym.view.grade import GradeCheck, grade_of, why_failed
         ({"parts": {"a": 1, "b": [2, 3]}}, (GradeCheck("parts", None, "a: 1, b: 2, 3"),)),
     ],
 )
-def test_the_checks_of_a_grade_are_read_from_any_report(
+def test_the_checks_of_a_grade_are_read_from_the_report(
     report: dict[str, Any], checks: tuple[GradeCheck, ...]
 ) -> None:
     record = EvalTrajectory(

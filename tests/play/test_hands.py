@@ -129,7 +129,7 @@ def test_code_is_read_until_it_is_complete(lines: tuple[str, ...], code: str) ->
     assert CodeHand(Console(), reader(*lines)).read() == code
 
 
-def test_the_end_of_input_within_code_ends_the_episode() -> None:
+def test_the_end_of_input_within_code_raises() -> None:
     with pytest.raises(EOFError):
         CodeHand(Console(), reader("for i in range(2):")).read()
 

@@ -45,7 +45,7 @@ def test_a_tool_schema_is_parsed_into_a_signature_and_parameters() -> None:
     assert read_tools(View("", "")) == ()
 
 
-def test_all_functions_of_the_benchmark_can_be_read() -> None:
+def test_all_functions_of_bfcl_are_parsed() -> None:
     env = make_env("bfcl")
     offered = json.loads(env.view.info["bfcl.tools"])
     assert [tool.name for tool in read_tools(env.view)] == [t["function"]["name"] for t in offered]

@@ -120,7 +120,7 @@ def test_the_attack_suite_has_enough_attacks() -> None:
     assert len(GENERIC) == len(payloads) >= 120
 
 
-def test_the_docs_page_has_the_number_of_attacks() -> None:
+def test_the_docs_page_states_the_number_of_attacks() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     assert f"# runs {len(GENERIC)} attacks" in page
 

@@ -647,7 +647,7 @@ def test_the_number_of_threads_is_limited_for_a_plain_user() -> None:
     assert 0 < count < 8
 
 
-def test_the_parent_for_version_2_control_groups_is_the_delegated_one(
+def test_a_version_2_control_group_is_created_beside_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "app.slice" / "own.scope"

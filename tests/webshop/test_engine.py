@@ -211,7 +211,7 @@ def test_colours_are_normalised_and_similar_attributes_match() -> None:
     assert not are_similar("heavy duty", "light weight")
 
 
-def test_options_are_scored_by_name_and_value_together() -> None:
+def test_the_wanted_value_of_a_named_option_is_not_reduced_to_its_colour() -> None:
     mug = SHOP["M000000001"]
     goal = handmade.goal(SHOP, options={"color": "navyish"}, attributes=["heavy duty"])
     chosen = {"color": "navyish"}

@@ -63,7 +63,7 @@ def test_the_analysis_of_a_long_text_takes_linear_time(text: str, terms: int) ->
 
 
 @pytest.mark.parametrize(("length", "expected"), [(0, 0), (39, 39), (41, 40), (57, 56), (300, 280)])
-def test_lengths_are_rounded_as_lucene_does(length: int, expected: int) -> None:
+def test_document_lengths_are_rounded_as_in_lucene(length: int, expected: int) -> None:
     assert quantised_length(length) == expected
 
 
@@ -73,7 +73,7 @@ def test_equal_scores_are_ordered_by_id() -> None:
     assert index.search("mug", k=2) == ["a", "b"]
 
 
-def test_a_repeated_word_counts_again() -> None:
+def test_a_repeated_query_word_counts_again() -> None:
     index = SearchIndex([("a", "red lamp"), ("b", "blue mug"), ("c", "blue lamp")])
     assert index.search("red blue blue blue")[0] == "b"
     assert index.scores("mug mug")[1] == pytest.approx(2 * index.scores("mug")[1])
