@@ -59,14 +59,14 @@ def gap(policy: VLLMPolicy, completions: Sequence[Completion]) -> float:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_logprobs_are_the_learners(policy: VLLMPolicy, temperature: float) -> None:
+def test_sampled_logprobs_match_the_learners(policy: VLLMPolicy, temperature: float) -> None:
     texts = ("go", "take the apple", "look " * 60)
     completions = policy.generate([ask(text, temperature, 24) for text in texts])
     assert gap(policy, completions) < CLOSE
     assert {decision_of(c).temperature for c in completions} == {temperature}
 
 
-def test_an_update_reaches_the_engine_and_its_prefix_cache(
+def test_an_update_reaches_the_engine_and_invalidates_its_prefix_cache(
     policy: VLLMPolicy, change: Callable[..., None]
 ) -> None:
     request = ask("go to the table and look " * 30)
@@ -79,7 +79,9 @@ def test_an_update_reaches_the_engine_and_its_prefix_cache(
         assert gap(policy, policy.generate([request, request])) < CLOSE
 
 
-def test_a_tied_head_is_replaced_too(policy: VLLMPolicy, change: Callable[..., None]) -> None:
+def test_an_update_reaches_a_tied_output_head(
+    policy: VLLMPolicy, change: Callable[..., None]
+) -> None:
     assert policy.model.config.tie_word_embeddings
     request = ask("look")
     policy.generate([request])
@@ -89,7 +91,9 @@ def test_a_tied_head_is_replaced_too(policy: VLLMPolicy, change: Callable[..., N
     assert gap(policy, policy.generate([request])) < CLOSE
 
 
-def test_a_lora_adapter_is_merged(policy: VLLMPolicy, folder: Path) -> None:
+def test_a_lora_adapter_is_merged_into_the_weights_of_the_engine(
+    policy: VLLMPolicy, folder: Path
+) -> None:
     config = ModelConfig(path=str(folder), device="cpu", max_context=MAX_CONTEXT, lora_rank=4)
     adapted = copy.copy(policy)
     LanguageModel.__init__(adapted, config)
@@ -105,7 +109,7 @@ def test_a_lora_adapter_is_merged(policy: VLLMPolicy, folder: Path) -> None:
     assert gap(policy, policy.generate([ask("look")])) < CLOSE
 
 
-def test_wrong_names_raise_and_leave_the_engine_as_it_was(
+def test_unknown_weight_names_raise_and_leave_the_engine_unchanged(
     policy: VLLMPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = policy.state_dict()
@@ -122,7 +126,7 @@ def test_wrong_names_raise_and_leave_the_engine_as_it_was(
     assert policy.generate([ask("look")]) == before
 
 
-def test_weights_that_are_not_the_learners_are_found(
+def test_weights_that_differ_from_the_learners_raise(
     policy: VLLMPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = [(name, weight * 1.1) for name, weight in policy.weights()]
@@ -134,7 +138,7 @@ def test_weights_that_are_not_the_learners_are_found(
     assert gap(policy, policy.generate([ask("look")])) < CLOSE
 
 
-def test_a_prompt_without_room_is_data(policy: VLLMPolicy) -> None:
+def test_a_prompt_without_room_for_an_answer_finishes_with_overflow(policy: VLLMPolicy) -> None:
     requests = [
         filling(policy, MAX_CONTEXT),
         ask("look"),
@@ -149,7 +153,7 @@ def test_a_prompt_without_room_is_data(policy: VLLMPolicy) -> None:
     assert gap(policy, [answered, one_left]) < CLOSE
 
 
-def test_overflow_alone_does_not_reach_the_engine(
+def test_a_batch_of_overflows_does_not_reach_the_engine(
     policy: VLLMPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy, "engine", None)
@@ -158,7 +162,7 @@ def test_overflow_alone_does_not_reach_the_engine(
     assert policy.generate([]) == []
 
 
-def test_requests_of_all_kinds_in_one_batch(policy: VLLMPolicy) -> None:
+def test_one_batch_can_mix_temperatures_and_token_limits(policy: VLLMPolicy) -> None:
     requests = [ask("look", 0.0, 6), ask("go", 1.0, 9), ask("look", 0.0, 6), ask("take", 0.7, 3)]
     completions = policy.generate(requests)
     for request, completion in zip(requests, completions, strict=True):
@@ -173,7 +177,7 @@ def test_requests_of_all_kinds_in_one_batch(policy: VLLMPolicy) -> None:
     assert gap(policy, [completions[1], completions[3]]) < CLOSE
 
 
-def test_greedy_takes_the_learners_best(policy: VLLMPolicy) -> None:
+def test_greedy_sampling_takes_the_learners_most_likely_tokens(policy: VLLMPolicy) -> None:
     decision = decision_of(policy.generate([ask("look", 0.0, 6)])[0])
     ids = torch.tensor([decision.prompt_ids + decision.ids])
     with torch.no_grad():
@@ -183,7 +187,9 @@ def test_greedy_takes_the_learners_best(policy: VLLMPolicy) -> None:
     assert decision.temperature == 0.0
 
 
-def test_a_conversation_keeps_its_ids(policy: VLLMPolicy) -> None:
+def test_a_later_prompt_contains_the_sampled_token_ids_of_earlier_answers(
+    policy: VLLMPolicy,
+) -> None:
     first = ask("look")
     answer = policy.generate([first])[0]
     message = Message("assistant", "not what was said", decision_of(answer).ids)
@@ -197,7 +203,7 @@ def test_a_conversation_keeps_its_ids(policy: VLLMPolicy) -> None:
     assert torch.allclose(own[0], torch.tensor(whole.logprobs), atol=CLOSE, rtol=0)
 
 
-def test_the_draws_are_a_function_of_the_state(policy: VLLMPolicy) -> None:
+def test_restoring_the_state_repeats_the_samples(policy: VLLMPolicy) -> None:
     requests = [ask("look", 1.0, 16)] * 4 + [ask("go", 0.7, 16)]
     state = policy.state_dict()
     first = policy.generate(requests)
@@ -207,7 +213,9 @@ def test_the_draws_are_a_function_of_the_state(policy: VLLMPolicy) -> None:
     assert len({decision_of(completion).ids for completion in first[:4]}) > 1
 
 
-def test_a_frozen_copy_answers_as_it_was(policy: VLLMPolicy, change: Callable[..., None]) -> None:
+def test_a_frozen_copy_samples_with_its_old_weights_after_an_update(
+    policy: VLLMPolicy, change: Callable[..., None]
+) -> None:
     frozen = policy.frozen_copy()
     assert isinstance(frozen, VLLMPolicy)
     change()
@@ -219,7 +227,7 @@ def test_a_frozen_copy_answers_as_it_was(policy: VLLMPolicy, change: Callable[..
             assert gap(other, completions) > FAR
 
 
-def test_updates_of_grpo_are_sampled_from(policy: VLLMPolicy) -> None:
+def test_grpo_updates_reach_the_engine(policy: VLLMPolicy) -> None:
     learner = GRPO(policy, GRPOConfig(epochs=1, lr=1e-3))
     for _ in range(2):
         answers = policy.generate([ask("look")] * 4)
@@ -232,7 +240,7 @@ def test_updates_of_grpo_are_sampled_from(policy: VLLMPolicy) -> None:
     assert gap(policy, policy.generate([ask("look")])) < CLOSE
 
 
-def test_a_demonstration_is_what_a_stopped_answer_is(policy: VLLMPolicy) -> None:
+def test_a_demonstration_is_encoded_like_a_finished_answer(policy: VLLMPolicy) -> None:
     assert isinstance(policy, Demonstrable)
     request = ask("look")
     decision = policy.encode_demonstration(request.messages, "go to table")
@@ -241,19 +249,19 @@ def test_a_demonstration_is_what_a_stopped_answer_is(policy: VLLMPolicy) -> None
     assert policy.format.decode(decision.ids) == "go to table"
 
 
-def test_a_choice_is_refused(policy: VLLMPolicy) -> None:
+def test_a_choice_request_is_refused(policy: VLLMPolicy) -> None:
     with pytest.raises(ConfigError, match="got Choice"):
         policy.generate([Choice(View("", ""), ("a",))])
 
 
-def test_making_it_left_the_process_as_it_was(
+def test_creating_a_policy_leaves_the_process_state_unchanged(
     policy_and_states: tuple[VLLMPolicy, dict[str, Any], dict[str, Any]],
 ) -> None:
     _, before, after = policy_and_states
     assert after == before
 
 
-def test_answering_leaves_the_process_as_it_was(policy: VLLMPolicy) -> None:
+def test_generating_leaves_the_process_state_unchanged(policy: VLLMPolicy) -> None:
     before = process_state()
     policy.version += 1
     policy.generate([ask("look"), ask("look", 0.0)])
