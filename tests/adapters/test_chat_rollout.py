@@ -30,7 +30,7 @@ def solve(rollout: ChatRollout) -> float | None:
     return rollout.end()
 
 
-def test_a_chat_begins_with_what_the_prompt_file_says_and_goes_on_with_its_turns() -> None:
+def test_a_chat_begins_with_the_prompt_of_the_prompt_file_and_continues_with_its_turns() -> None:
     (rollout,), _, _ = rollouts(1)
     system, user = rollout.begin()
     task = rollout._bare.task
@@ -42,7 +42,7 @@ def test_a_chat_begins_with_what_the_prompt_file_says_and_goes_on_with_its_turns
     assert not rollout.over
 
 
-def test_copies_of_a_row_share_a_task_in_whatever_order_they_come() -> None:
+def test_copies_of_a_row_share_a_task_in_any_order() -> None:
     four, session, curriculum = rollouts(4)
     for rollout, slot in zip(four, ("a", "b", "a", "b"), strict=True):
         rollout.begin(slot=slot, policy_version=3)
@@ -54,7 +54,7 @@ def test_copies_of_a_row_share_a_task_in_whatever_order_they_come() -> None:
     assert {t.policy_version for group in curriculum.seen for t in group.trajectories} == {3}
 
 
-def test_a_step_stays_open_until_the_copies_of_all_its_rows_have_come() -> None:
+def test_a_step_is_recorded_after_all_copies_of_its_rows_have_ended() -> None:
     four, _, curriculum = rollouts(4, per_step=2)
     counts: list[int] = []
     curriculum.record = lambda groups: counts.append(len(groups)) or []  # type: ignore[method-assign, func-returns-value]
@@ -66,7 +66,7 @@ def test_a_step_stays_open_until_the_copies_of_all_its_rows_have_come() -> None:
     assert counts == [2, 2]
 
 
-def test_who_stops_talking_is_graded_as_it_stands() -> None:
+def test_an_unfinished_episode_is_graded_in_its_current_state() -> None:
     (rollout,), _, curriculum = rollouts(1, k=1)
     rollout.begin()
     rollout.answer(rollout._bare.task.solution[0])
@@ -78,7 +78,7 @@ def test_who_stops_talking_is_graded_as_it_stands() -> None:
         rollout.answer("press red")
 
 
-def test_evaluation_is_told_of_to_nobody() -> None:
+def test_evaluation_episodes_are_not_reported_to_the_session() -> None:
     (rollout,), session, curriculum = rollouts(1)
     wanted = HELD_OUT[0]
     rollout.begin(split=wanted.split, task=wanted.name)
@@ -88,7 +88,9 @@ def test_evaluation_is_told_of_to_nobody() -> None:
     assert session.counts["taken"] == 0
 
 
-def test_a_fault_is_no_outcome_and_three_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_has_no_outcome_and_three_consecutive_faults_raise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (rollout,), session, curriculum = rollouts(1)
 
     def broken(self: Any, action: str) -> Any:
@@ -111,7 +113,9 @@ def test_a_fault_is_no_outcome_and_three_end_the_training(monkeypatch: pytest.Mo
     assert not curriculum.seen
 
 
-def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restarted_episode_is_not_reported_to_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (rollout,), session, curriculum = rollouts(1, k=1)
 
     def broken(self: Any, *_: Any) -> Any:
@@ -135,7 +139,7 @@ def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
             rollout.restart()
 
 
-def test_an_episode_is_brought_back_to_where_a_fault_took_it(
+def test_recover_replays_an_episode_up_to_the_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (rollout,), session, _ = rollouts(1)
@@ -160,7 +164,9 @@ def test_an_episode_is_brought_back_to_where_a_fault_took_it(
     assert (rollout.lost, rollout.over, session.counts["reported"]) == (False, False, 0)
 
 
-def test_a_fault_that_passes_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_successful_episode_resets_the_count_of_consecutive_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (rollout,), _, _ = rollouts(1, k=1)
 
     def broken(self: Any, world: Any, instruction: str, rng: Any) -> Any:
@@ -176,7 +182,7 @@ def test_a_fault_that_passes_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
         assert solve(rollout) == 1.0
 
 
-def test_what_is_closed_or_begun_anew_counts_as_nothing() -> None:
+def test_closed_and_restarted_episodes_are_not_recorded() -> None:
     (rollout,), session, curriculum = rollouts(1)
     rollout.begin()
     rollout.answer("press red")

@@ -27,7 +27,7 @@ def run(folder: Path, updates: int) -> tuple[list[dict[str, Any]], dict[str, Any
 
 
 @pytest.mark.slow
-def test_it_practises_saves_and_goes_on(tmp_path: Path) -> None:
+def test_the_recipe_trains_evaluates_and_resumes_with_its_curriculum(tmp_path: Path) -> None:
     rows, end = run(tmp_path, 6)
     last = rows[-1]
     assert last["rounds"] >= 2

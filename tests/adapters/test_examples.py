@@ -37,7 +37,7 @@ def expected_output(name: str) -> str:
     return match[1]
 
 
-def test_maskable_ppo(tmp_path: Path) -> None:
+def test_the_maskable_ppo_example_prints_the_rows_of_the_page_and_resumes(tmp_path: Path) -> None:
     """The output has the rows of the page; its numbers depend on the processor."""
     pytest.importorskip("sb3_contrib", reason="pip install coevo-gym[sb3]")
     text = expected_output("sb3_maskable_ppo.py")
@@ -60,6 +60,6 @@ def rows_of(output: str) -> dict[str, str]:
     return {words.strip(" :"): value for words, _, value in lines}
 
 
-def test_grpo_with_trl(tmp_path: Path) -> None:
+def test_the_trl_grpo_example_prints_the_output_of_the_page(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="pip install coevo-gym[trl]")
     assert printed("trl_grpo.py", tmp_path).stdout.endswith(expected_output("trl_grpo.py"))

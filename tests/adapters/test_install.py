@@ -69,7 +69,9 @@ def output_of(trainer: Trainer, code: str) -> str:
     return (done.stdout + done.stderr).strip()
 
 
-def test_an_environment_is_made_once(little: Trainer, wheels: Path) -> None:
+def test_an_environment_is_installed_once_with_pinned_versions(
+    little: Trainer, wheels: Path
+) -> None:
     installation = find_trainer(little)
     assert (installation.here, installation.apart, installation.python, installation.ready) == (
         {},
@@ -90,7 +92,7 @@ def test_an_environment_is_made_once(little: Trainer, wheels: Path) -> None:
     assert python_of(little).lstat().st_mtime_ns == before
 
 
-def test_what_is_of_another_version_is_made_anew(little: Trainer, wheels: Path) -> None:
+def test_outdated_modules_and_packages_are_reinstalled(little: Trainer, wheels: Path) -> None:
     install_trainer(little, wheels)
     (copy,) = folder_of(little).glob("lib/python*/site-packages/coevo_waiting.py")
     copy.write_text("# of another version\n")
@@ -104,7 +106,7 @@ def test_what_is_of_another_version_is_made_anew(little: Trainer, wheels: Path) 
     assert find_trainer(little).apart == {"little-trainer": "2.0"}
 
 
-def test_an_installation_that_fails_is_not_complete(little: Trainer, tmp_path: Path) -> None:
+def test_a_failed_installation_is_reported_as_incomplete(little: Trainer, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     with pytest.raises(EnvBackendError, match=r"must contain the wheels of all .*little\.txt"):
@@ -114,7 +116,7 @@ def test_an_installation_that_fails_is_not_complete(little: Trainer, tmp_path: P
     assert "is incomplete: run `coevo install little` again" in str(installation)
 
 
-def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
+def test_a_trainer_that_shares_our_environment_is_installed_from_a_checkout_only(
     little: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coevo_gym.trainers.adapters.trainer._PACKAGE", tmp_path / "coevo_gym")
@@ -123,7 +125,7 @@ def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
     assert not folder_of(little).exists()
 
 
-def test_an_environment_that_runs_another_checkout_says_so(
+def test_an_environment_that_uses_another_checkout_is_reported_and_reinstalled(
     little: Trainer, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_trainer(little, wheels)
@@ -158,13 +160,15 @@ def test_every_trainer_has_pins_of_its_packages(trainer: Trainer) -> None:
     assert f"coevo install {trainer.name}" in page
 
 
-def test_a_trainer_that_is_missing_says_what_to_run() -> None:
+def test_a_missing_trainer_raises_with_the_install_command() -> None:
     with pytest.raises(ImportError, match=r"\[sb3\]'?`, or run `coevo install sb3` and use"):
         import_trainer("no_such_module", "sb3")
 
 
 @pytest.mark.slow
-def test_the_commands_know_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_and_install_know_the_trainers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
 
     def coevo(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -126,7 +126,7 @@ def play_manager(manager: Any, rng: np.random.Generator, limit: int = 6) -> list
     return total.tolist()
 
 
-def test_verl_agents_manager(tmp_path: Path) -> None:
+def test_the_verl_agent_manager_trains_on_a_curriculum_and_resumes(tmp_path: Path) -> None:
     module, rng, session = recipe("verl_agent_manager"), np.random.default_rng(0), make_session()
     arguments = {"n_rows": ROWS, "group_size": K, "prompt": PROMPT}
     manager = module.CurriculumManager("Toy-v0", session, **arguments)
@@ -216,7 +216,7 @@ def served(app: Any) -> Iterator[Client]:
         thread.join(120)
 
 
-def test_agentevolvers_env_service(tmp_path: Path) -> None:
+def test_the_agentevolver_env_service_trains_on_a_curriculum_and_resumes(tmp_path: Path) -> None:
     pytest.importorskip("starlette")
     module, rng, session = (
         recipe("agentevolver_env_service"),
@@ -307,7 +307,7 @@ print("done")
 
 
 @pytest.mark.slow
-def test_skyrls_text_env(tmp_path: Path) -> None:
+def test_the_skyrl_text_env_trains_on_a_curriculum(tmp_path: Path) -> None:
     python = sys.executable
     if importlib.util.find_spec("skyrl_gym") is None:
         python = str(USERS_HOME / "trainers" / "skyrl" / "bin" / "python")

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 SIGNALS = ("signals_forgetting", "signals_boundary", "signals_rare")
 
 
-def test_rllib_practises_and_its_checkpoint_holds_the_curriculum(run_in: RunIn) -> None:
+def test_rllib_trains_on_a_curriculum_and_restores_it_from_a_checkpoint(run_in: RunIn) -> None:
     *steps, evaluated, restored, resumed = run_in("rllib", SCRIPTS / "rllib_run.py", 4)
     metrics = steps[-1]["metrics"]
     assert metrics["rounds"] >= 2
@@ -27,7 +27,7 @@ def test_rllib_practises_and_its_checkpoint_holds_the_curriculum(run_in: RunIn) 
     assert resumed["counts"]["unknown"] == 0
 
 
-def test_a_node_that_is_killed_loses_its_leases_only(run_in: RunIn) -> None:
+def test_killing_a_node_loses_only_its_leases(run_in: RunIn) -> None:
     worked, trained, killed, after, over = run_in("rllib", SCRIPTS / "ray_cluster.py")
     assert len(worked["workers"]) == 2  # a worker on each node
     assert set(worked["workers"].values()) == {12}

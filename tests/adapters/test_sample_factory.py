@@ -46,7 +46,7 @@ def served(db: Path, patch: pytest.MonkeyPatch) -> Iterator[TicketClient]:
         server.communicate(timeout=600)
 
 
-def test_policy_and_curriculum_are_trained_saved_and_resumed_together(
+def test_policy_and_curriculum_are_saved_and_resumed_together(
     run_in: RunIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(tmp_path / "first.db", monkeypatch) as tickets:

@@ -35,9 +35,7 @@ def contrib() -> Any:
 
 @pytest.mark.parametrize("observed", [False, True])
 @pytest.mark.parametrize("env_id", ["Toy-v0", SHOP])
-def test_two_thousand_steps_of_ppo_without_a_curriculum(
-    sb3: Any, env_id: str, observed: bool
-) -> None:
+def test_ppo_trains_without_a_curriculum(sb3: Any, env_id: str, observed: bool) -> None:
     chosen = ChooseAction(gym.make(env_id), max_choices=32, observe_choices=observed)
     env = HashText(chosen, dim=128)
     policy = "MultiInputPolicy" if observed else "MlpPolicy"
@@ -58,7 +56,7 @@ def session_of(envs: Any) -> TaskSession:
 
 
 @pytest.mark.parametrize("observed", [False, True])
-def test_maskable_ppo_practises_a_curriculum(
+def test_maskable_ppo_trains_saves_and_resumes_with_a_curriculum(
     contrib: Any, observed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[bool] = []
@@ -113,6 +111,6 @@ def test_maskable_ppo_practises_a_curriculum(
         algorithm.load(tmp_path / "bare.zip", env=again)
 
 
-def test_envs_of_another_split_take_no_settings_of_a_curriculum(sb3: Any) -> None:
+def test_curriculum_settings_are_refused_for_envs_of_another_split(sb3: Any) -> None:
     with pytest.raises(SplitLeakError, match="split='val'"):
         make_envs(SHOP, split="val", group_size=4)

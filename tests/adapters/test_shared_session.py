@@ -51,14 +51,14 @@ def make_session(clock: Clock | None = None, lease_s: float | None = None) -> Cu
     return CurriculumSession(curriculum, evolver, group_size=2, lease_s=lease_s, clock=clock)
 
 
-def test_sessions_and_their_proxies_have_all_members_that_samplers_use() -> None:
+def test_sessions_and_their_proxies_have_all_members_of_task_session() -> None:
     members = {name for name in vars(TaskSession) if not name.startswith("_")}
     assert {"take", "report", "evolving", "state_dict"} <= members
     for session in (make_session(), Passed(make_session())):
         assert all(hasattr(session, name) for name in members)
 
 
-def test_a_sampler_may_be_built_in_a_worker_if_its_session_is_elsewhere(
+def test_a_sampler_in_a_worker_process_accepts_only_a_proxy_of_a_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
@@ -71,7 +71,7 @@ def test_a_sampler_may_be_built_in_a_worker_if_its_session_is_elsewhere(
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_leases_are_renewed_while_an_episode_is_stepped(
+def test_stepping_an_episode_renews_its_lease(
     vector: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -97,7 +97,7 @@ def test_leases_are_renewed_while_an_episode_is_stepped(
     assert session.sweep() == len(out)
 
 
-def test_a_worker_practises_what_a_session_gives_out() -> None:
+def test_a_worker_reports_every_episode_that_it_takes_from_a_session() -> None:
     session = make_session()
     envs = EnvPool(lambda: gym.make("Toy-v0"), max_envs=3)
     agent = RandomAgent(get_benchmark("toy").choices, np.random.default_rng(0))
@@ -108,7 +108,7 @@ def test_a_worker_practises_what_a_session_gives_out() -> None:
     assert not session.outstanding
 
 
-def test_a_worker_gives_back_what_was_lost() -> None:
+def test_a_worker_gives_back_the_tickets_of_lost_episodes() -> None:
     session = make_session()
     envs = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "take"), max_envs=2)
 
@@ -120,7 +120,7 @@ def test_a_worker_gives_back_what_was_lost() -> None:
     assert session.counts["given_back"] == 4
 
 
-def test_a_worker_that_is_stopped_gives_back_what_it_has_begun() -> None:
+def test_a_crashed_worker_gives_back_the_tickets_of_its_running_episodes() -> None:
     session = make_session()
 
     class Fails:

@@ -68,7 +68,7 @@ def make_plug(env_id: str = "Toy-v0") -> tuple[TRLPlug, Watched]:
     return TRLPlug(env_id, session, prompt=parse_prompt(toy.PROMPT)), curriculum
 
 
-def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
+def test_the_environment_offers_the_model_one_described_tool() -> None:
     public = {name for name, _ in inspect.getmembers(Environment, inspect.isfunction)}
     assert {name for name in public if not name.startswith("_")} == {"reset", "act", "get_reward"}
     schema = get_json_schema(make_plug()[0].environment().act)["function"]
@@ -88,7 +88,7 @@ def tools_of_trl(plug: TRLPlug) -> dict[str, Any]:
     return {name: get_json_schema(getattr(env, name))["function"] for name in names}
 
 
-def test_functions_of_bfcl_are_typed_tools() -> None:
+def test_bfcl_functions_become_typed_tools() -> None:
     plug = TRLPlug("CoEvolve-BFCL-v0", curriculum="coevolve", group_size=8)
     tools = tools_of_trl(plug)
     official = {one["function"]["name"]: one["function"] for one in json.loads(schemas_of_bfcl())}
@@ -112,7 +112,7 @@ def test_functions_of_bfcl_are_typed_tools() -> None:
     assert env.get_reward() == 0.0
 
 
-def test_a_solution_of_bfcl_by_typed_tools_is_rewarded() -> None:
+def test_a_bfcl_task_solved_with_typed_tools_is_rewarded() -> None:
     plug = TRLPlug("CoEvolve-BFCL-v0", curriculum="coevolve", group_size=2)
     env: Any = plug.environment()
     row = plug.rows(1, split="val")[0]
@@ -129,7 +129,7 @@ def test_a_solution_of_bfcl_by_typed_tools_is_rewarded() -> None:
 
 
 @pytest.mark.slow
-def test_appworld_is_played_by_calls_of_its_apis(appworld_root: Path) -> None:
+def test_appworld_apis_are_called_with_typed_tools(appworld_root: Path) -> None:
     plug = TRLPlug("CoEvolve-AppWorld-v0", curriculum="coevolve", group_size=2)
     assert {*tools_of_trl(plug)} == {"run_code", "call_api", "show_api_doc", "complete_task"}
     env: Any = plug.environment()
@@ -168,7 +168,7 @@ def right(row: dict[str, Any], answer: str) -> bool:
     return answer.strip() == str(row["apples"] * row["each"])
 
 
-def test_functions_of_a_users_own_are_typed_tools() -> None:
+def test_user_defined_functions_become_typed_tools() -> None:
     apples = from_rows(ROWS_OF_APPLES, right, tools=[cost, Sums], name="apples")
     plug = TRLPlug(apples, group_size=2)
     tools = tools_of_trl(plug)
@@ -194,7 +194,7 @@ def test_functions_of_a_users_own_are_typed_tools() -> None:
     assert plug.session.metrics()["groups"] == 1
 
 
-def test_tools_with_the_name_of_a_method_are_refused() -> None:
+def test_a_tool_named_like_an_environment_method_is_refused() -> None:
     def answer(text: str) -> str:
         return text
 
@@ -211,7 +211,7 @@ def play_elsewhere(factory: Any, row: dict[str, Any], queue: Any) -> None:
 
 
 @pytest.mark.slow
-def test_environments_of_another_process_use_the_session_of_this_one() -> None:
+def test_environments_in_another_process_use_the_session_of_the_trainer() -> None:
     session = CurriculumSession(PoolCurriculum(coevo_gym.tasks("bfcl", "train")[:4]), group_size=2)
     plug = TRLPlug("CoEvolve-BFCL-v0", session)
     context = multiprocessing.get_context("spawn")
@@ -234,7 +234,7 @@ def begin(plug: TRLPlug, *, n_generations: int = K, world_size: int = 1) -> None
     plug.callback().on_train_begin(settings, SimpleNamespace(global_step=0), None)
 
 
-def test_several_processes_are_refused_with_a_way_that_works() -> None:
+def test_training_in_several_processes_is_refused_with_advice() -> None:
     plug, _ = make_plug()
     plug.environment()
     with pytest.raises(ConfigError, match=r"of the 2 processes .*Train in one process") as error:
@@ -242,7 +242,7 @@ def test_several_processes_are_refused_with_a_way_that_works() -> None:
     assert "coevo serve" not in str(error.value)
 
 
-def test_what_is_missing_is_named_before_the_first_step() -> None:
+def test_missing_trainer_arguments_raise_before_the_first_step() -> None:
     plug, _ = make_plug()
     with pytest.raises(ConfigError, match=r"Pass environment_factory=plug\.environment"):
         begin(plug)
@@ -256,7 +256,7 @@ def test_what_is_missing_is_named_before_the_first_step() -> None:
     env.reset(**plug.rows(1)[0])
 
 
-def test_one_line_makes_the_session_and_rows_of_a_users_own_work() -> None:
+def test_a_session_is_created_from_a_curriculum_name_also_for_user_defined_rows() -> None:
     toy_prompt = parse_prompt(toy.PROMPT)
     plug = TRLPlug("Toy-v0", curriculum="coevolve", group_size=2, prompt=toy_prompt)
     plug.environment()
@@ -278,7 +278,7 @@ def test_one_line_makes_the_session_and_rows_of_a_users_own_work() -> None:
     assert mine.session.metrics()["groups"] == 1
 
 
-def test_a_fault_is_kept_from_the_model_and_from_the_reward(
+def test_a_fault_ends_the_episode_without_a_reward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plug, _ = make_plug()
@@ -300,7 +300,7 @@ def test_a_fault_is_kept_from_the_model_and_from_the_reward(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_chat_template_that_cannot_call_tools_is_refused_before_anything_is_made() -> None:
+def test_a_chat_template_without_tool_support_is_refused_before_the_env_is_created() -> None:
     pytest.importorskip("trl")
     from trl.chat_template_utils import qwen3_chat_template
 
@@ -322,7 +322,7 @@ def test_a_chat_template_that_cannot_call_tools_is_refused_before_anything_is_ma
     assert getattr(tokenizer, "response_template", None) is None
 
 
-def test_rows_of_evaluation_name_tasks_of_their_split_and_train_nothing() -> None:
+def test_evaluation_rows_contain_tasks_of_their_split_and_are_not_trained_on() -> None:
     plug, curriculum = make_plug()
     held_out = {task.id for task in toy.BENCHMARK.tasks(Split.VAL)}
     rows = plug.rows(5, split="val")
@@ -404,7 +404,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_it_learns_the_pool_grows_and_evaluation_stays_out(tmp_path: Path) -> None:
+def test_training_updates_the_model_and_grows_the_pool_without_evaluation_tasks(
+    tmp_path: Path,
+) -> None:
     run = train(tmp_path, 5, eval_strategy="steps", eval_steps=5)
     curriculum, log = run.curriculum, run.trainer.state.log_history
     assert all(run.aligned)
@@ -449,7 +451,7 @@ class Pressing:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_users_env_is_trained_on_grows_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_training_on_a_user_defined_env_grows_the_pool_and_resumes(tmp_path: Path) -> None:
     def more(row: dict[str, Any], findings: RowFindings) -> list[dict[str, Any]]:
         i = findings.seed % 5
         return [{"order": [toy.COLOURS[i], *row["order"]], "split": "train"}]
@@ -474,7 +476,7 @@ def test_a_users_env_is_trained_on_grows_and_goes_on_from_a_checkpoint(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_checkpoint_holds_the_curriculum_and_training_goes_on_from_it(tmp_path: Path) -> None:
+def test_a_run_resumed_from_a_checkpoint_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", 4)
     train(tmp_path / "parts", 2)
     resumed = train(tmp_path / "parts", 4, resume=True)
@@ -490,7 +492,7 @@ def test_a_checkpoint_holds_the_curriculum_and_training_goes_on_from_it(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_rollout_that_a_fault_took_teaches_nothing(
+def test_a_rollout_lost_to_a_fault_gets_no_advantage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, calls = EvolvingTaskSampler.step, 0
@@ -514,7 +516,7 @@ def test_a_rollout_that_a_fault_took_teaches_nothing(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_groups_of_another_size_are_refused(tmp_path: Path) -> None:
+def test_a_num_generations_that_differs_from_the_group_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Set num_generations=4"):
         train(tmp_path, 1, num_generations=2)
 

@@ -70,7 +70,7 @@ def run(*arguments: str) -> str:
 # What is told to the workers.
 
 
-def test_each_number_stands_before_the_token_that_it_is_about() -> None:
+def test_rows_align_logprobs_and_advantages_with_the_position_before_each_token() -> None:
     first = TokenDecision((1, 2), (3, 4), (-0.5, -0.25), 0.7)
     second = TokenDecision((1, 2, 3, 4, 9), (5,), (-1.0,), 0.7)
     batch = flatten([trajectory([first, second])], [[2.0, -1.0]])
@@ -82,7 +82,7 @@ def test_each_number_stands_before_the_token_that_it_is_about() -> None:
     assert row[4:] == (0.7, 0.5, pytest.approx(0.28), False)
 
 
-def test_only_tokens_are_learned_from() -> None:
+def test_choice_decisions_are_refused() -> None:
     choice = ChoiceDecision(View("", ""), ("act", "b"), 0, -0.5)
     batch = flatten([trajectory([choice])], [1.0])
     with pytest.raises(ConfigError, match=r"token segments.*ChoiceDecision"):
@@ -90,7 +90,7 @@ def test_only_tokens_are_learned_from() -> None:
 
 
 @given(st.lists(st.integers(1, 500), max_size=40), st.integers(1, 8))
-def test_rows_are_dealt_out_evenly(lengths: list[int], n: int) -> None:
+def test_rows_are_distributed_evenly_over_workers(lengths: list[int], n: int) -> None:
     dealt = distribute_rows(range(len(lengths)), lengths, n)
     assert sorted(i for part in dealt for i in part) == list(range(len(lengths)))
     sizes = [len(part) for part in dealt]
@@ -118,7 +118,9 @@ def learner(tmp_path: Path, **settings: Any) -> tuple[VerlLearner, Told]:
     return VerlLearner(model, GRPOConfig(**settings), workers), workers
 
 
-def test_an_update_is_told_once_and_its_weights_are_taken_over(tmp_path: Path) -> None:
+def test_an_update_is_sent_to_the_workers_once_and_its_weights_are_copied_back(
+    tmp_path: Path,
+) -> None:
     verl_learner, workers = learner(tmp_path / "m", epochs=2, minibatches=2, kl_coef=0.0)
     token = TokenDecision((1, 2), (3, 4), (-0.5, -0.25))
     metrics = verl_learner.update([group(trajectory([token], success=True), trajectory([token]))])
@@ -146,7 +148,7 @@ def test_old_logprobs_of_stale_groups_are_recomputed(tmp_path: Path) -> None:
     assert verl_learner.update(stale)["loss"] == 1.0
 
 
-def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
+def test_unsupported_settings_and_checkpoints_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="averaged weights"):
         learner(tmp_path / "m", average=0.9)
     verl_learner, workers = learner(tmp_path / "m")
@@ -190,7 +192,9 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node", "2", *SCRIPT, "to
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns_and_go_on_from_their_shards(folder: Path) -> None:
+def test_two_processes_match_the_single_process_learner_and_resume_from_their_shards(
+    folder: Path,
+) -> None:
     run(*TORCHRUN, str(folder))
     assert_equal_to_our_learner(read(folder, "torchrun"))
     shards = {file.name for file in (folder / "checkpoint-torchrun" / "shards").glob("*_rank_*")}
@@ -205,7 +209,7 @@ def test_two_processes_learn_what_one_learns_and_go_on_from_their_shards(folder:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["ray", "nodes"])
-def test_the_same_under_ray_on_one_node_and_on_two(folder: Path, launcher: str) -> None:
+def test_ray_workers_match_the_single_process_learner(folder: Path, launcher: str) -> None:
     for attempt in range(TRIES):
         try:
             run(*SCRIPT, launcher, str(folder))
@@ -235,7 +239,7 @@ class Trainer:
         return "loaded"
 
 
-def test_its_checkpoints_hold_the_curriculum(tmp_path: Path) -> None:
+def test_checkpoints_of_the_verl_trainer_contain_the_curriculum(tmp_path: Path) -> None:
     session = CurriculumSession(Recorder(), group_size=2)
     with_it = with_curriculum(Trainer, session)(tmp_path, 0)
     assert with_it._load_checkpoint() == "loaded"  # where training begins there is nothing
@@ -255,7 +259,7 @@ def test_its_checkpoints_hold_the_curriculum(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_its_agent_loop_practises_a_curriculum(run_in: RunIn) -> None:
+def test_the_agent_loop_of_verl_trains_on_a_curriculum(run_in: RunIn) -> None:
     *steps, evaluation = run_in("verl", Path(__file__).with_name("scripts") / "verl_agent_loop.py")
     (restored,) = [line for line in steps if "restored" in line]
     assert restored["restored"]
