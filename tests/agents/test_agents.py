@@ -13,22 +13,22 @@ VIEW = View("Press red.", "Pressed: nothing.")
 LATER = View("Press red.", "Pressed: red.", history=(PastStep("Pressed: nothing.", "press red"),))
 
 
-class TestScripted:
-    def test_plays_by_the_length_of_the_history(self) -> None:
+class TestScriptedAgent:
+    def test_chooses_the_action_by_the_length_of_the_history(self) -> None:
         agent = ScriptedAgent(["press red", "done"])
         assert [act.text for act in agent.act([LATER, VIEW])] == ["done", "press red"]
 
-    def test_plays_by_instruction(self) -> None:
+    def test_chooses_the_script_by_the_instruction(self) -> None:
         agent = ScriptedAgent({"Press red.": ("press red",)}, after="done")
         assert [act.text for act in agent.act([VIEW, LATER])] == ["press red", "done"]
         with pytest.raises(ConfigError, match="no script"):
             agent.act([View("Press blue.", "")])
 
-    def test_plays_a_function(self) -> None:
+    def test_plays_the_actions_that_a_function_returns(self) -> None:
         agent = ScriptedAgent(lambda view: view.observation.lower())
         assert agent.act([VIEW])[0].text == "pressed: nothing."
 
-    def test_a_string_is_no_script(self) -> None:
+    def test_a_string_as_script_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="list of actions"):
             ScriptedAgent("done")
 
@@ -42,7 +42,7 @@ def test_random_agent_repeats_with_its_seed() -> None:
     assert set(draw()) == set("abcdef")
 
 
-def test_no_choices_is_an_error_of_the_benchmark() -> None:
+def test_a_view_without_choices_raises_a_task_error() -> None:
     with pytest.raises(TaskError, match="Pressed: nothing"):
         RandomAgent(lambda view: (), np.random.default_rng(0)).act([VIEW])
     with pytest.raises(TaskError, match="Pressed: nothing"):

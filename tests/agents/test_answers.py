@@ -34,7 +34,7 @@ FORMS: st.SearchStrategy[AnswerForm] = st.sampled_from(["action", "text", "code"
         (" \n ", ""),
     ],
 )
-def test_the_action_of_an_answer(answer: str, action: str) -> None:
+def test_the_action_is_extracted_from_an_answer(answer: str, action: str) -> None:
     assert action_of(answer, "action") == action
 
 
@@ -48,19 +48,25 @@ def test_the_action_of_an_answer(answer: str, action: str) -> None:
         ("<think>never ends", ""),
     ],
 )
-def test_a_whole_text_is_an_action_without_its_thoughts(answer: str, text: str) -> None:
+def test_in_text_form_the_whole_answer_without_thoughts_is_the_action(
+    answer: str, text: str
+) -> None:
     assert action_of(answer, "text") == text
 
 
 @given(ANSWERS, FORMS)
-def test_any_text_has_an_action(answer: str, form: AnswerForm) -> None:
+def test_the_action_of_any_text_is_stripped_and_not_longer_than_the_text(
+    answer: str, form: AnswerForm
+) -> None:
     action = action_of(answer, form)
     assert action == action.strip()
     assert len(action) <= len(answer)
 
 
 @given(PLAIN, PLAIN, PLAIN, FORMS)
-def test_no_thought_is_ever_sent(before: str, thought: str, after: str, form: AnswerForm) -> None:
+def test_thoughts_never_change_the_action(
+    before: str, thought: str, after: str, form: AnswerForm
+) -> None:
     bare = action_of(before + after, form)
     assert action_of(f"{before}<think>{thought}</think>{after}", form) == bare
     assert action_of(f"{before}<think>{thought}", form) == action_of(before, form)
@@ -68,7 +74,7 @@ def test_no_thought_is_ever_sent(before: str, thought: str, after: str, form: An
 
 
 @given(PLAIN, FORMS)
-def test_the_plainest_answer_holds_its_action(action: str, form: AnswerForm) -> None:
+def test_an_answer_built_from_an_action_is_parsed_back_to_it(action: str, form: AnswerForm) -> None:
     whole = action.strip()
     assert action_of(answer_of(whole, form), form) == whole
     assert without_thoughts(answer_of(whole, form)) == answer_of(whole, form)
@@ -104,9 +110,7 @@ def test_the_plainest_answer_holds_its_action(action: str, form: AnswerForm) -> 
         ("```python\nprint(1)\n```\n```python\ndel", "code", "```python\nprint(1)\n```"),
     ],
 )
-def test_an_answer_that_was_cut_has_only_complete_actions(
-    answer: str, form: AnswerForm, action: str
-) -> None:
+def test_a_cut_answer_has_only_complete_actions(answer: str, form: AnswerForm, action: str) -> None:
     assert action_of(answer, form, cut=True) == action
 
 
@@ -122,7 +126,7 @@ def test_an_answer_that_was_cut_has_only_complete_actions(
         ("cat: <|channel|>final<|message|>x", "cat: <|channel|>final<|message|>x"),
     ],
 )
-def test_only_the_final_channel_is_said(answer: str, expected: str) -> None:
+def test_without_thoughts_leaves_only_the_final_channel(answer: str, expected: str) -> None:
     assert without_thoughts(answer) == expected
 
 
@@ -136,5 +140,7 @@ def test_only_the_final_channel_is_said(answer: str, expected: str) -> None:
         ("", ""),
     ],
 )
-def test_the_thought_that_a_prompt_opens(prompt: str, opened: str) -> None:
+def test_thought_opening_returns_the_thought_that_a_prompt_leaves_open(
+    prompt: str, opened: str
+) -> None:
     assert thought_opening(prompt) == opened

@@ -126,7 +126,7 @@ def script_of(task: Task, last: str | Finish | None = None) -> dict[tuple[str, .
 
 
 class TestEpisodes:
-    def test_an_episode_is_a_chat_that_goes_on(self, envs: EnvPool) -> None:
+    def test_an_episode_is_one_chat_that_grows_with_every_step(self, envs: EnvPool) -> None:
         task = TRAIN[0]
         policy = Scripted(script_of(task))
         played = one(ChatAgent(policy, TOY), envs, task)
@@ -143,7 +143,7 @@ class TestEpisodes:
             "user",
         ]
 
-    def test_a_conversation_that_is_tokenised_anew_is_an_error(self, envs: EnvPool) -> None:
+    def test_a_retokenised_conversation_raises_a_model_error(self, envs: EnvPool) -> None:
         class Anew(Fixed):
             def generate(self, requests: Sequence[Request]) -> list[Completion]:
                 (completion,) = super().generate(requests)
@@ -160,14 +160,14 @@ class TestEpisodes:
         changed = ChatConfig(history="window", window_turns=4)
         assert one(ChatAgent(Anew("hm"), TOY, changed), envs).steps
 
-    def test_live_episodes_ask_in_one_batch(self, envs: EnvPool) -> None:
+    def test_running_episodes_are_asked_in_one_batch(self, envs: EnvPool) -> None:
         tasks = TRAIN[:3]
         policy = Scripted({k: v for task in tasks for k, v in script_of(task).items()})
         result = run(ChatAgent(policy, TOY), tasks, envs)
         assert all(trajectory and trajectory.success for trajectory in result.trajectories)
         assert [len(batch) for batch in policy.batches] == [3] * 4
 
-    def test_a_full_context_cuts_its_own_episode_only(self, envs: EnvPool) -> None:
+    def test_a_full_context_ends_its_own_episode_only(self, envs: EnvPool) -> None:
         tasks = TRAIN[:2]
         policy = Scripted(script_of(tasks[0], Finish.OVERFLOW) | script_of(tasks[1]))
         result = run(ChatAgent(policy, TOY), tasks, envs)
@@ -181,7 +181,7 @@ class TestEpisodes:
         assert (other.end_reason, other.success) == (EndReason.SOLVED, True)
         assert result.env_steps == 2 + 4
 
-    def test_a_budget_that_forbids_a_request_cuts_its_own_episode_only(self, envs: EnvPool) -> None:
+    def test_an_unsent_request_ends_its_own_episode_only(self, envs: EnvPool) -> None:
         tasks = TRAIN[:2]
         policy = Scripted(script_of(tasks[0], Finish.UNSENT) | script_of(tasks[1]))
         cut, other = run(ChatAgent(policy, TOY), tasks, envs).trajectories
@@ -210,7 +210,7 @@ class TestEpisodes:
         assert (played.end_reason, len(played.steps)) == (EndReason.MAX_TOKENS, 2)
         assert [prompt.sampling.max_tokens for prompt in policy.prompts] == [30, len(answer)]
 
-    def test_an_episode_out_of_tokens_leaves_its_siblings_alone(self) -> None:
+    def test_an_episode_out_of_tokens_does_not_stop_its_siblings(self) -> None:
         spent = TokenDecision((1,), tuple(range(9)), (0.0,) * 9)
         views = [
             View("Press red.", "Red.", history=(PastStep("None.", "press red", "", spent),)),
@@ -223,14 +223,14 @@ class TestEpisodes:
         assert ChatAgent(policy, TOY, ChatConfig(max_episode_tokens=9)).act(views[:1]) == acts[:1]
         assert len(policy.prompts) == 1
 
-    def test_bad_answers_are_data(self, envs: EnvPool) -> None:
+    def test_unparseable_answers_are_invalid_actions_not_errors(self, envs: EnvPool) -> None:
         played = one(ChatAgent(Fixed("I think, therefore I press.\n"), TOY), envs)
         assert (played.end_reason, played.success) == (EndReason.MAX_STEPS, False)
         assert {step.error_kind for step in played.steps} == {"no_such_button"}
         assert played.actions == ("I think, therefore I press.",) * 8
 
 
-def test_an_action_that_was_cut_is_none() -> None:
+def test_a_cut_action_is_not_executed() -> None:
     view, first = View("Press red.", "None."), (SYSTEM, "Press red.\nNone.")
     policy = Scripted({first: "<action>press red and then blue</action>"})
     (act,) = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=17)).act([view])
@@ -239,14 +239,14 @@ def test_an_action_that_was_cut_is_none() -> None:
     assert act.decision is not None
 
 
-def test_an_action_that_was_complete_before_the_cut_counts() -> None:
+def test_an_action_completed_before_the_cut_is_executed() -> None:
     view, first = View("Press red.", "None."), (SYSTEM, "Press red.\nNone.")
     policy = Scripted({first: "<action>press red</action> because red is what"})
     (act,) = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=30)).act([view])
     assert (act.text, act.cut) == ("press red", True)
 
 
-def test_thoughts_are_asked_for_and_dropped_later() -> None:
+def test_thoughts_are_requested_and_dropped_from_later_prompts() -> None:
     policy = Fixed("<think>Red it is.</think><action>press red</action>")
     agent = ChatAgent(policy, TOY, ChatConfig(thinking=True, history="reasoning"))
     (act,) = agent.act([View("Press red.", "None.")])
@@ -258,7 +258,7 @@ def test_thoughts_are_asked_for_and_dropped_later() -> None:
     assert policy.prompts[1].messages[2] == Message("assistant", "<action>press red</action>")
 
 
-def test_a_window_and_a_managed_context_by_their_settings() -> None:
+def test_the_history_setting_selects_the_messages_of_a_prompt() -> None:
     history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(5))
     view = View("Press red.", "Now.", history=history)
 
@@ -295,7 +295,7 @@ class Notes(Fixed):
 class TestNotesByTheModel:
     CONFIG = ChatConfig(history="window", window_turns=1, memory="model")
 
-    def test_they_are_in_later_prompts_and_are_not_trained_on(self, envs: EnvPool) -> None:
+    def test_notes_appear_in_later_prompts_and_are_not_trained_on(self, envs: EnvPool) -> None:
         policy = Notes("<action>press red</action>")
         outcome = run_one(TrainingEpisode(TRAIN[0], 0), ChatAgent(policy, TOY, self.CONFIG), envs)
         assert isinstance(outcome, Finished)
@@ -319,7 +319,9 @@ class TestNotesByTheModel:
         assert outcome.usage.calls == len(policy.asked)
 
     @pytest.mark.parametrize("finish", [Finish.LOST, Finish.OVERFLOW, Finish.UNSENT])
-    def test_without_an_answer_the_actions_are_listed(self, finish: Finish, envs: EnvPool) -> None:
+    def test_without_notes_from_the_model_the_prompt_lists_the_actions(
+        self, finish: Finish, envs: EnvPool
+    ) -> None:
         policy = Notes("<action>press red</action>", finish)
         played = one(ChatAgent(policy, TOY, self.CONFIG), envs)
         assert len(played.steps) == 8
@@ -327,9 +329,7 @@ class TestNotesByTheModel:
         assert not any("Notes" in m.content for p in policy.prompts for m in p.messages)
 
     @pytest.mark.parametrize("raises", [True, False])
-    def test_without_room_for_notes_an_episode_is_lost_and_the_others_act(
-        self, raises: bool
-    ) -> None:
+    def test_a_capped_request_for_notes_ends_its_own_episode_only(self, raises: bool) -> None:
         class Capped(Notes):
             def generate(self, requests: Sequence[Request]) -> list[Completion]:
                 answers = super().generate(requests)
@@ -345,7 +345,7 @@ class TestNotesByTheModel:
         assert (short.end, short.text) == (None, "press red")
         assert len(policy.prompts) == 1
 
-    def test_room_is_made_in_a_request_of_its_own(self) -> None:
+    def test_dropping_old_steps_takes_a_separate_request(self) -> None:
         history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(3))
         views = [View("Press red.", "Now.", history=history), View("Press red.", "None.")]
         config = ChatConfig(history="self_managed", managed_chars=80, memory="model")
@@ -360,12 +360,12 @@ class TestNotesByTheModel:
         assert long.usage.calls == 1
 
     @pytest.mark.parametrize("history", ["causal", "reasoning", "recent"])
-    def test_other_histories_have_no_use_for_it(self, history: Any) -> None:
+    def test_model_memory_is_refused_with_other_histories(self, history: Any) -> None:
         with pytest.raises(ValidationError, match="memory = 'model' has no effect with history"):
             ChatConfig(history=history, memory="model")
 
 
-def test_marks_are_not_sent_to_the_env() -> None:
+def test_drop_marks_of_a_self_managed_history_are_not_sent_to_the_env() -> None:
     text = parse_prompt(PROMPT.replace('"action"', '"text"'))
     policy = Fixed("ls()\n<drop>2</drop>")
     view = View("Press red.", "None.")
@@ -375,7 +375,7 @@ def test_marks_are_not_sent_to_the_env() -> None:
     assert plain.text == "ls()\n<drop>2</drop>"
 
 
-def test_greedy_is_the_same_agent_at_temperature_0() -> None:
+def test_greedy_returns_the_same_agent_at_temperature_0() -> None:
     policy = Fixed("done")
     agent = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=7, temperature=0.9))
     agent.greedy().act([View("", "")])
@@ -384,7 +384,7 @@ def test_greedy_is_the_same_agent_at_temperature_0() -> None:
 
 
 class TestDemonstrations:
-    def test_the_action_becomes_the_plainest_answer_to_the_same_prompt(self) -> None:
+    def test_an_action_is_encoded_as_the_plain_answer_to_the_same_prompt(self) -> None:
         policy = Fixed("")
         agent = ChatAgent(policy, TOY)
         view = View("Press red.", "None.")
@@ -392,7 +392,7 @@ class TestDemonstrations:
         agent.act([view])
         assert decision == sampled(policy.prompts[0], "<action>press red</action>")
 
-    def test_it_goes_on_from_what_was_demonstrated_before(self) -> None:
+    def test_later_messages_contain_the_token_ids_of_earlier_demonstrations(self) -> None:
         agent = ChatAgent(Fixed(""), TOY)
         decision = agent.demonstrate(View("Press red.", "None."), "press red")
         turn = PastStep("None.", "press red", decision=decision)
@@ -400,7 +400,7 @@ class TestDemonstrations:
         answer = "<action>press red</action>"
         assert messages[2] == Message("assistant", answer, ids_of(answer))
 
-    def test_a_policy_without_tokens_cannot_be_shown_anything(self) -> None:
+    def test_demonstrating_to_a_policy_without_tokens_raises(self) -> None:
         with pytest.raises(ConfigError, match="Scripted cannot convert actions to tokens"):
             ChatAgent(Scripted({}), TOY).demonstrate(View("", ""), "done")
 
@@ -430,7 +430,7 @@ class Reciting:
         ("bfcl", "CoEvolve-BFCL-v0", "miss_func"),
     ],
 )
-def test_a_reference_that_is_recited_solves_its_task(
+def test_answers_with_the_reference_actions_solve_the_task(
     name: str, env_id: str, subset: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
@@ -458,6 +458,6 @@ def test_a_reference_that_is_recited_solves_its_task(
         {"mood": 1},
     ],
 )
-def test_settings_have_bounds(fields: dict[str, object]) -> None:
+def test_out_of_range_and_unknown_chat_settings_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ChatConfig.model_validate(fields)

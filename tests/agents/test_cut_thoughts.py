@@ -48,7 +48,7 @@ def action(benchmark: str, *completion: Any, **settings: Any) -> str:
 
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("benchmark", THOUGHTS)
-def test_a_cut_thought_is_no_action(benchmark: str, thinking: bool) -> None:
+def test_a_cut_thought_gives_an_empty_action(benchmark: str, thinking: bool) -> None:
     thought = THOUGHTS[benchmark]
     # An endpoint does not tell whether its template has opened a thought.
     assert action(benchmark, thought, None, Finish.LENGTH, thinking=thinking) == ""
@@ -59,7 +59,7 @@ def test_a_cut_thought_is_no_action(benchmark: str, thinking: bool) -> None:
 
 
 @pytest.mark.parametrize("benchmark", THOUGHTS)
-def test_an_answer_after_its_thought_is_an_action(benchmark: str) -> None:
+def test_an_answer_after_a_finished_thought_gives_an_action(benchmark: str) -> None:
     answer = THOUGHTS[benchmark]
     for whole in (f"Hm.</think>{answer}", f"<think>Hm.</think>{answer}"):
         assert action(benchmark, whole, None, Finish.STOP)
@@ -67,7 +67,7 @@ def test_an_answer_after_its_thought_is_an_action(benchmark: str) -> None:
     assert action(benchmark, answer, DECISION, Finish.LENGTH)
 
 
-def test_a_cut_thought_calls_nothing_and_runs_nothing() -> None:
+def test_a_cut_thought_or_code_block_executes_nothing() -> None:
     assert parse_message(action("bfcl", THOUGHTS["bfcl"], None, Finish.LENGTH)) == ()
     half = "apis.venmo.pay(500)\napis.venmo.ref"
     for text in (half, f"```python\n{half}"):
@@ -76,7 +76,7 @@ def test_a_cut_thought_calls_nothing_and_runs_nothing() -> None:
 
 
 @pytest.mark.parametrize(("answer", "done"), [("go to shelf 1", ""), ("look\nI wi", "look")])
-def test_a_cut_command_is_no_action_unless_its_line_has_ended(answer: str, done: str) -> None:
+def test_a_cut_command_is_ignored_unless_its_line_is_complete(answer: str, done: str) -> None:
     assert action("alfworld_short", answer, DECISION, Finish.LENGTH) == done
     assert action("alfworld_short", answer, DECISION, Finish.STOP) == answer
 

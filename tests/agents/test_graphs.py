@@ -70,7 +70,7 @@ asks = st.builds(
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 @settings(max_examples=15)
 @given(st.lists(asks, min_size=1, max_size=9), st.integers(0, 2**62), st.sampled_from([0, 2**20]))
-def test_answers_equal_those_without_a_decoder(
+def test_answers_with_and_without_a_graph_decoder_are_equal(
     name: str, device: str, asked: list[Ask], seed: int, cached: int
 ) -> None:
     model, decoder = model_and_decoder(name, device)
@@ -78,7 +78,7 @@ def test_answers_equal_those_without_a_decoder(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_batch_gets_more_slots_and_fewer_rows(
+def test_answers_stay_equal_while_a_batch_gets_more_slots_and_fewer_rows(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "_MIN_SLOTS", 8)
@@ -95,7 +95,7 @@ def test_a_batch_gets_more_slots_and_fewer_rows(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_new_weights_are_used(device: str) -> None:
+def test_the_decoder_uses_changed_weights(device: str) -> None:
     model, decoder = model_and_decoder("llama", device)
     asked = [Ask((5, 6, 7), 0.0, 20)]
     before = sample(model, asked, 0, decoder)
@@ -111,7 +111,7 @@ def test_new_weights_are_used(device: str) -> None:
     assert after != before
 
 
-def test_a_model_that_cannot_be_recorded_is_sampled_without_graphs(
+def test_a_failed_capture_falls_back_to_sampling_without_graphs_and_warns_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -130,7 +130,7 @@ def test_a_model_that_cannot_be_recorded_is_sampled_without_graphs(
     ]
 
 
-def test_a_sliding_window_has_no_decoder() -> None:
+def test_a_model_with_a_sliding_window_has_no_graph_decoder() -> None:
     assert graph_decoder(MODELS["sliding window"]().eval()) is None
 
 

@@ -109,13 +109,15 @@ def gradient(policy: LanguageModel) -> Tensor:
     return torch.cat([grad.double().flatten() for grad in grads if grad is not None])
 
 
-def test_log_probabilities_are_near_those_in_fp32(pair: Pair) -> None:
+def test_bf16_log_probabilities_are_near_those_in_fp32(pair: Pair) -> None:
     gap = (pair.logprobs(pair.half) - pair.logprobs(pair.exact)).abs()
     assert 1e-3 < gap.mean() < 0.05
     assert gap.max() < 0.4
 
 
-def test_the_sampler_is_nearer_to_the_learner_than_rounding(pair: Pair) -> None:
+def test_sampled_log_probabilities_are_nearer_to_the_learners_than_bf16_rounding(
+    pair: Pair,
+) -> None:
     """The first update's ratios are near 1; a copy in bf16 would be 0.02 to 0.03 off."""
     gap = pair.recorded - pair.logprobs(pair.half)
     assert gap.abs().mean() < 0.015
@@ -123,7 +125,7 @@ def test_the_sampler_is_nearer_to_the_learner_than_rounding(pair: Pair) -> None:
     assert (-gap).exp().mean().item() == pytest.approx(1.0, abs=0.005)
 
 
-def test_gradients_point_where_those_in_fp32_do(pair: Pair) -> None:
+def test_bf16_gradients_have_the_direction_and_norm_of_those_in_fp32(pair: Pair) -> None:
     config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9)
     gradients = []
     for policy in (pair.exact, pair.half):
@@ -146,7 +148,7 @@ def test_probabilities_add_up_to_1(pair: Pair) -> None:
         assert logps.exp().sum().item() == pytest.approx(1.0, abs=1e-4)
 
 
-def test_the_loss_is_in_fp32(pair: Pair) -> None:
+def test_the_loss_is_computed_in_fp32(pair: Pair) -> None:
     """All ratios are 1, to more digits than bf16 has.
 
     The reference has weights in bf16, unless it is the model without its adapter.
@@ -159,7 +161,7 @@ def test_the_loss_is_in_fp32(pair: Pair) -> None:
     assert 0.0 <= metrics["kl"] <= (1e-9 if pair.half.config.lora_rank else 5e-3)
 
 
-def test_values_are_in_fp32_and_ppo_learns_from_them(pair: Pair) -> None:
+def test_values_are_in_fp32_and_the_ppo_value_loss_is_near_that_of_fp32(pair: Pair) -> None:
     losses = []
     for policy in (pair.exact, pair.half):
         learner = PPO(policy, PPOConfig(lr=1e-12, epochs=1))

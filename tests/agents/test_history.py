@@ -83,7 +83,7 @@ ANSWERS = st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=7)
 
 @pytest.mark.parametrize("name", CONTEXTS)
 @given(ANSWERS)
-def test_a_chat_is_a_system_message_and_then_user_and_assistant_in_turn(
+def test_a_prompt_alternates_user_and_assistant_after_a_system_message(
     name: str, answers: list[str]
 ) -> None:
     messages = messages_of(CONTEXTS[name], answers)
@@ -101,7 +101,7 @@ def test_a_chat_is_a_system_message_and_then_user_and_assistant_in_turn(
 
 @pytest.mark.parametrize("name", CONTEXTS)
 @given(ANSWERS)
-def test_an_answer_has_its_ids_if_and_only_if_it_is_as_it_was_sampled(
+def test_an_answer_has_its_token_ids_exactly_if_its_text_is_unchanged(
     name: str, answers: list[str]
 ) -> None:
     view = view_of(answers)
@@ -119,7 +119,7 @@ def test_an_answer_has_its_ids_if_and_only_if_it_is_as_it_was_sampled(
 
 class TestCausal:
     @given(ANSWERS, st.sampled_from([TOY, TELLS_INFO]))
-    def test_a_prompt_goes_on_from_the_one_before(
+    def test_a_prompt_extends_the_one_before(
         self, answers: list[str], prompt: PromptTemplate
     ) -> None:
         before: tuple[Message, ...] = ()
@@ -129,18 +129,18 @@ class TestCausal:
             assert len(messages) == 2 * n + 2
             before = messages
 
-    def test_old_messages_are_written_from_what_was_shown_then(self) -> None:
+    def test_old_messages_use_the_info_of_their_own_step(self) -> None:
         messages = causal(Conversation(view_of(["a", "b"]), TELLS_INFO))
         assert contents(messages) == ["Press red.\nIt is 1.", "It is 2. 2", "It is 3. 3"]
 
-    def test_what_others_did_is_told_as_the_plainest_answer(self) -> None:
+    def test_actions_without_an_answer_are_written_as_the_plain_answer(self) -> None:
         view = View("Press red.", "Red.", history=(PastStep("None.", "press red"),))
         assert causal(Conversation(view, TOY))[2] == Message(
             "assistant", "<action>press red</action>"
         )
 
 
-def test_reasoning_drops_thoughts_and_their_ids() -> None:
+def test_the_reasoning_history_drops_thoughts_and_their_ids() -> None:
     messages = messages_of(
         reasoning, ["<think>red?</think>\n<action>press red</action>", "<action>done"]
     )
@@ -152,7 +152,7 @@ def test_reasoning_drops_thoughts_and_their_ids() -> None:
 
 class TestWindow:
     @given(ANSWERS, st.integers(0, 4))
-    def test_it_keeps_n_steps(self, answers: list[str], n: int) -> None:
+    def test_the_last_n_steps_stay_in_the_prompt(self, answers: list[str], n: int) -> None:
         conversation = Conversation(view_of(answers), TOY)
         messages = window(conversation, n)
         n_steps = min(n, len(answers))
@@ -171,7 +171,7 @@ class TestWindow:
             "It is 4.",
         ]
 
-    def test_without_a_number_it_keeps_what_fits(self) -> None:
+    def test_without_a_number_as_many_steps_as_fit_stay_in_the_prompt(self) -> None:
         answers = ["x" * (WINDOW_CHARS // 2 - 20)] * 3
         conversation = Conversation(view_of(answers), TOY)
         assert window(conversation, None) == window(conversation, 2)
@@ -181,14 +181,14 @@ class TestWindow:
         huge = Conversation(view_of(["a", "x" * (WINDOW_CHARS + 1)]), TOY)
         assert window(huge, None) == window(huge, 0)
 
-    def test_long_actions_are_cut_and_in_one_line(self) -> None:
+    def test_long_actions_are_cut_and_listed_in_one_line(self) -> None:
         view = view_of(["a"])
         long = view.history[0]._replace(action="print(1)\n" * 50)
         content = window(Conversation(View("Count.", "3", history=(long,)), TOY), 0)[1].content
         (line,) = [line for line in content.splitlines() if line.startswith("1. ")]
         assert line == "1. " + ("print(1) " * 50)[:160] + "…"
 
-    def test_a_request_that_was_made_in_the_meantime_is_not_lost(self) -> None:
+    def test_a_new_instruction_is_stated_in_the_prompt(self) -> None:
         content = window(Conversation(view_of(["a", "b"], "Press blue."), TELLS_BARE), 0)[1].content
         assert "What is asked for now: Press blue.\n\nWhat you have done" in content
 
@@ -201,7 +201,7 @@ def view_with_notes(n_steps: int, notes: dict[int, str], instruction: str = "Pre
 
 
 class TestNotes:
-    def test_they_are_due_each_time_that_the_window_has_moved_by_its_length(self) -> None:
+    def test_notes_are_due_each_time_the_window_has_moved_by_its_length(self) -> None:
         notes: dict[int, str] = {}
         for step in range(10):
             if notes_request(Conversation(view_with_notes(step, notes), TOY), 2):
@@ -211,7 +211,7 @@ class TestNotes:
         long = view_of(["x" * (WINDOW_CHARS // 2 - 20)] * 4)
         assert notes_request(Conversation(long, TOY), None)
 
-    def test_without_an_answer_they_are_due_again(self) -> None:
+    def test_notes_are_due_again_after_a_request_without_an_answer(self) -> None:
         due = [bool(notes_request(Conversation(view_with_notes(n, {}), TOY), 2)) for n in range(7)]
         assert due == [False] * 4 + [True] * 3
         always = [
@@ -219,7 +219,7 @@ class TestNotes:
         ]
         assert always == [False, True, True]
 
-    def test_they_stand_in_place_of_the_steps_that_they_cover(self) -> None:
+    def test_notes_replace_the_steps_that_they_cover(self) -> None:
         """Written before step 5, with a window of 2, they cover steps 1 and 2."""
         view = view_with_notes(5, {4: "Red is warm."})
         assert contents(window(Conversation(view, TOY), 2)) == [
@@ -235,7 +235,7 @@ class TestNotes:
             "came of the last of them:\n\nIt is 3."
         )
 
-    def test_the_request_shows_the_earlier_notes_and_the_steps_since_then(self) -> None:
+    def test_the_request_for_notes_shows_the_earlier_notes_and_the_steps_since_then(self) -> None:
         view = replace(view_with_notes(6, {4: "Red is warm."}), cues=(Cue("SECRET", "first", "c"),))
         request = notes_request(Conversation(view, TOY), 2)
         assert "The task:\nPress red.\n" in request
@@ -246,7 +246,7 @@ class TestNotes:
         assert "earlier notes" not in notes_request(Conversation(view_with_notes(4, {}), TOY), 2)
 
     @given(st.integers(0, 9), st.integers(0, 3), st.sets(st.integers(0, 9)))
-    def test_a_prompt_is_the_same_when_it_is_written_again_later(
+    def test_a_prompt_is_the_same_when_it_is_rebuilt_later(
         self, n_steps: int, n: int, with_notes: set[int]
     ) -> None:
         notes = {step: f"notes {step}" for step in with_notes}
@@ -259,8 +259,8 @@ class TestNotes:
             assert next(managed) == next(managed)
 
 
-class TestRoomByTheModel:
-    def test_it_is_asked_for_once_the_prompt_is_too_long(self) -> None:
+class TestRoomRequests:
+    def test_room_is_requested_once_the_prompt_is_too_long(self) -> None:
         conversation = Conversation(view_with_notes(3, {}), TOY)
         size = sum(len(m.content) for m in self_managed(conversation, NO_LIMIT, by_model=True))
         assert not room_request(conversation, size)
@@ -271,7 +271,7 @@ class TestRoomByTheModel:
         view = replace(conversation.view, cues=(Cue("SECRET", "turn", "c"),))
         assert "SECRET" not in room_request(Conversation(view, TOY), 10)
 
-    def test_its_marks_are_read_and_those_of_answers_are_not(self) -> None:
+    def test_marks_in_replies_to_the_request_count_and_marks_in_answers_do_not(self) -> None:
         marks = '<drop>2</drop> and <note n="3">Blue was bright.</note>'
         view = view_with_notes(4, {3: marks})
         history = (*view.history[:3], view.history[3]._replace(said="<drop>4</drop>"))
@@ -283,7 +283,7 @@ class TestRoomByTheModel:
         ]
         assert "Your note: Blue was bright." in room_request(conversation, 10)
 
-    def test_a_mark_cannot_name_what_has_not_been_shown(self) -> None:
+    def test_a_mark_cannot_drop_steps_that_were_not_shown_yet(self) -> None:
         now = Conversation(view_with_notes(2, {}), TOY, memory="<drop>1-9</drop>")
         texts = contents(self_managed(now, 10, by_model=True))
         assert texts == ["[1] Press red.\nIt is 1.", "[3] It is 3."]
@@ -291,13 +291,13 @@ class TestRoomByTheModel:
 
 class TestRecent:
     @given(ANSWERS, st.integers(0, 4))
-    def test_it_keeps_n_steps_and_nothing_else(self, answers: list[str], n: int) -> None:
+    def test_the_prompt_contains_only_the_last_n_steps(self, answers: list[str], n: int) -> None:
         conversation = Conversation(view_of(answers), TOY)
         whole, n_steps = causal(conversation), min(n, len(answers))
         assert recent(conversation, n) == (whole[0], *whole[-2 * n_steps - 1 :])
         assert recent(conversation, None) == whole  # all of it fits
 
-    def test_its_system_message_tells_what_was_known_before_the_first_step_that_is_kept(
+    def test_the_system_message_uses_the_info_from_before_the_first_remaining_step(
         self,
     ) -> None:
         tells = parse_prompt(
@@ -308,19 +308,19 @@ class TestRecent:
         system, *_ = recent(Conversation(view_of(["a", "b", "c"]), tells), 1)
         assert system.content.startswith("Press buttons. 2")
 
-    def test_the_first_message_that_is_kept_has_the_cues_of_a_first_one(self) -> None:
+    def test_cues_for_the_first_message_are_in_the_first_remaining_message(self) -> None:
         view = replace(view_of(["a", "b", "c"]), cues=(Cue("Hint.", "first"),))
         texts = contents(recent(Conversation(view, TOY), 1))
         assert [text.startswith("Hint.") for text in texts] == [True, False]
 
 
 class TestSelfManaged:
-    def test_short_conversations_are_causal_with_numbers(self) -> None:
+    def test_short_conversations_are_unchanged_except_for_step_numbers(self) -> None:
         messages = messages_of(lambda c: self_managed(c, NO_LIMIT), ["a", "b"])
         assert contents(messages) == ["[1] Press red.\nIt is 1.", "[2] It is 2.", "[3] It is 3."]
         assert contents(messages, "assistant") == ["a", "b"]
 
-    def test_a_long_one_says_so_and_goes_on_from_the_one_before(self) -> None:
+    def test_a_long_prompt_asks_to_make_room_and_extends_the_one_before(self) -> None:
         before: tuple[Message, ...] = ()
         for n in range(6):
             answers = ["x" * 40] * n
@@ -334,7 +334,7 @@ class TestSelfManaged:
         size = sum(len(message.content) for message in before[:7]) + len("[4] It is 4.")
         assert f"\n\n(This conversation has {size} characters; from 200 on" in first
 
-    def test_dropped_steps_are_gone(self) -> None:
+    def test_dropped_steps_leave_the_prompt(self) -> None:
         def manage(answers: list[str]) -> tuple[Message, ...]:
             return messages_of(lambda c: self_managed(c, NO_LIMIT), answers)
 
@@ -346,7 +346,7 @@ class TestSelfManaged:
         assert contents(messages, "assistant") == ["a", "c<drop> 2 </drop>", "d"]
         assert [message.ids[0] for message in messages if message.ids] == [100, 300, 400]
 
-    def test_notes_stand_in_the_place_of_steps(self) -> None:
+    def test_notes_replace_the_steps_of_their_mark(self) -> None:
         answers = ["a", "b", 'c<note n="2-3"> Red was dark. </note>', "d"]
         messages = messages_of(lambda c: self_managed(c, NO_LIMIT), answers)
         assert contents(messages)[1] == "[2-3] Your note: Red was dark.\n[4] It is 4."
@@ -372,11 +372,11 @@ class TestSelfManaged:
             "<drop>²</drop>",
         ],
     )
-    def test_a_mark_that_cannot_be_read_changes_nothing(self, mark: str) -> None:
+    def test_an_invalid_mark_changes_nothing(self, mark: str) -> None:
         messages = messages_of(lambda c: self_managed(c, NO_LIMIT), ["a", "b", f"c{mark}"])
         assert contents(messages, "assistant") == ["a", "b", f"c{mark}"]
 
-    def test_marks_are_no_part_of_an_action(self) -> None:
+    def test_marks_are_removed_from_actions(self) -> None:
         assert without_marks('ls() <drop>2</drop>\n<note n="3">x</note>') == "ls()"
         assert without_marks("<drop>two</drop>") == "<drop>two</drop>"
 
@@ -390,7 +390,7 @@ class TestCues:
     def messages_of(self, name: str, answers: Sequence[str], *cues: Cue) -> tuple[Message, ...]:
         return CONTEXTS[name](Conversation(replace(view_of(answers), cues=cues), TOY))
 
-    def test_places(self) -> None:
+    def test_each_cue_appears_at_its_place(self) -> None:
         messages = self.messages_of("causal", ["a"], *self.ALL)
         assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
         assert messages[0].content.endswith("\n\nExplore.\n\nVary.")
@@ -406,7 +406,7 @@ class TestCues:
         ].content
         assert content.endswith("\n\nExplore.\n\nKeep in mind:\n- One.\n- Two.\n\nVary.")
 
-    def test_a_prompt_may_place_them(self) -> None:
+    def test_a_prompt_file_can_place_the_cues(self) -> None:
         text = PROMPT.replace('"instruction", ', '"instruction", "cues", ').replace(
             "Press buttons.", "Press buttons.{% if cues %} Mind: {{ cues }}!{% endif %}"
         )
@@ -420,7 +420,7 @@ class TestCues:
             view = replace(view_of([]), cues=cues)
             assert contents(causal(Conversation(view, SILENT)), "system") == expected
 
-    def test_a_window_tells_them_once_a_message(self) -> None:
+    def test_in_a_window_each_message_has_its_cues_once(self) -> None:
         messages = self.messages_of("window", ["a", "b", "c"], *self.ALL)
         first, *others = contents(messages)
         assert first == (
@@ -430,7 +430,7 @@ class TestCues:
         )
         assert others == ["It is 3.\n\nOne action.", "It is 4.\n\nOne action."]
 
-    def test_a_managed_context_counts_them(self) -> None:
+    def test_a_self_managed_history_counts_the_characters_of_cues(self) -> None:
         messages = self.messages_of("self_managed", ["x" * 40] * 5, *self.ALL)
         note = re.compile(r"\n\n\(This conversation has ([\d,]+) characters.*? 1 always does\.\)")
         so_far, n_notes = 0, 0
@@ -446,7 +446,9 @@ class TestCues:
 
     @pytest.mark.parametrize("name", CONTEXTS)
     @given(ANSWERS, st.sampled_from([SYSTEM, FIRST, TURN]))
-    def test_nothing_else_changes(self, name: str, answers: list[str], cue: Cue) -> None:
+    def test_a_cue_changes_nothing_else_in_the_prompt(
+        self, name: str, answers: list[str], cue: Cue
+    ) -> None:
         wide = {**CONTEXTS, "self_managed": lambda c: self_managed(c, NO_LIMIT)}
         conversation = Conversation(view_of(answers), TOY)
         with_cue = Conversation(replace(conversation.view, cues=(cue,)), TOY)

@@ -95,7 +95,7 @@ def learn(model: LanguageModel, steps: int = 2) -> None:
 
 
 @pytest.mark.parametrize("pack_tokens", [1, 30, 10_000])
-def test_logprobs_are_those_of_an_explicit_loop(folder: Path, pack_tokens: int) -> None:
+def test_logprobs_equal_those_of_an_explicit_loop(folder: Path, pack_tokens: int) -> None:
     model = make(folder, pack_tokens=pack_tokens)
     logps, mask = model.logprobs(SEGMENTS)
     assert logps.shape == mask.shape == (6, 17)
@@ -108,7 +108,7 @@ def test_logprobs_are_those_of_an_explicit_loop(folder: Path, pack_tokens: int) 
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_packed_gradients_are_those_of_single_sequences(tmp_path: Path, tied: bool) -> None:
+def test_packed_gradients_equal_those_of_single_sequences(tmp_path: Path, tied: bool) -> None:
     model = make(make_tiny_llama(tmp_path, tie_word_embeddings=tied, attention_bias=not tied))
     weight = torch.linspace(-1.0, 1.0, 17)
     logps, mask = model.logprobs(SEGMENTS)
@@ -122,7 +122,7 @@ def test_packed_gradients_are_those_of_single_sequences(tmp_path: Path, tied: bo
         assert (got - wanted).norm() <= 1e-5 * wanted.norm()
 
 
-def test_packed_equals_a_padded_batch(folder: Path) -> None:
+def test_packed_logprobs_equal_those_of_a_padded_batch(folder: Path) -> None:
     model = make(folder)
     longest = max(len(s.ids) for s in SEGMENTS)
     ids = torch.tensor([[*s.ids, *[0] * (longest - len(s.ids))] for s in SEGMENTS])
@@ -138,7 +138,7 @@ def test_packed_equals_a_padded_batch(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pack_tokens", [1, 4096])
-def test_values_are_read_before_each_sampled_token(folder: Path, pack_tokens: int) -> None:
+def test_values_are_computed_before_each_sampled_token(folder: Path, pack_tokens: int) -> None:
     model = make(folder, pack_tokens=pack_tokens)
     head = model.value_head()
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_values_are_read_before_each_sampled_token(folder: Path, pack_tokens: in
             assert values[: len(places)].tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_value_head_teaches_the_model(folder: Path) -> None:
+def test_gradients_of_the_value_head_reach_the_model(folder: Path) -> None:
     model = make(folder)
     head = model.value_head()
     torch.nn.init.ones_(head.weight)
@@ -167,7 +167,7 @@ def test_a_value_head_teaches_the_model(folder: Path) -> None:
     assert any(grad.count_nonzero() for grad in gradients(model))
 
 
-def test_what_comes_after_the_last_sampled_token_costs_nothing(folder: Path) -> None:
+def test_tokens_after_the_last_sampled_one_are_not_computed(folder: Path) -> None:
     model = make(folder)
     seen: list[int] = []
     model.model.model.register_forward_pre_hook(
@@ -181,7 +181,7 @@ def test_what_comes_after_the_last_sampled_token_costs_nothing(folder: Path) -> 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_a_prompt_that_segments_share_is_read_once(
+def test_a_shared_prompt_is_computed_once_with_equal_logprobs_and_gradients(
     folder: Path, lora_rank: int, checkpointing: bool
 ) -> None:
     model = make(folder, lora_rank=lora_rank, gradient_checkpointing=checkpointing)
@@ -208,7 +208,7 @@ def test_a_prompt_that_segments_share_is_read_once(
         assert (got - wanted).norm() <= 1e-5 * wanted.norm()
 
 
-def test_no_samples_and_nothing_sampled(folder: Path) -> None:
+def test_empty_batches_and_segments_give_empty_logprobs(folder: Path) -> None:
     model = make(folder)
     logps, mask = model.logprobs([])
     assert logps.shape == mask.shape == (0, 0)
@@ -217,7 +217,7 @@ def test_no_samples_and_nothing_sampled(folder: Path) -> None:
     assert mask.dtype == torch.bool
 
 
-def test_generation_is_the_same_after_logprobs(folder: Path) -> None:
+def test_generation_is_unchanged_after_computing_logprobs(folder: Path) -> None:
     model = make(folder)
     prompt = torch.tensor([SEGMENTS[0].ids])
     settings = {"max_new_tokens": 12, "do_sample": False, "output_logits": True}
@@ -229,14 +229,16 @@ def test_generation_is_the_same_after_logprobs(folder: Path) -> None:
     assert torch.equal(torch.stack(wanted.logits), torch.stack(again.logits))
 
 
-def test_an_adapter_is_multiplied_by_alpha_over_rank(folder: Path) -> None:
+def test_a_lora_adapter_is_scaled_by_alpha_over_rank(folder: Path) -> None:
     model = make(folder, lora_rank=4, lora_alpha=6)
     scales = [layer.scaling for layer in model.model.modules() if hasattr(layer, "scaling")]
     assert {"default": 1.5} in scales
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int) -> None:
+def test_gradient_checkpointing_saves_memory_and_changes_no_gradient(
+    folder: Path, lora_rank: int
+) -> None:
     plain = make(folder, lora_rank=lora_rank)
     frugal = make(folder, lora_rank=lora_rank, gradient_checkpointing=True)
     grads, totals = [], []
@@ -298,7 +300,7 @@ def test_compiled_layers_compute_the_same_gradient(
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_half_precision_as_on_a_gpu(
+def test_half_precision_as_on_a_gpu_trains_and_restores_its_state(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lora_rank: int
 ) -> None:
     """What a GPU is given, on the CPU, which can compute in bf16 too."""
@@ -319,7 +321,7 @@ def test_half_precision_as_on_a_gpu(
     )
 
 
-def test_there_is_no_dropout(tmp_path: Path) -> None:
+def test_dropout_is_disabled_in_training_mode(tmp_path: Path) -> None:
     model = make(make_tiny_llama(tmp_path, attention_dropout=0.5))
     still = model.logprobs(SEGMENTS)[0]
     model.train()
@@ -340,14 +342,14 @@ def test_there_is_no_dropout(tmp_path: Path) -> None:
         (Segment((5,) * 65, (False,) * 64 + (True,), (-1.0,)), "65 tokens.*at most 64"),
     ],
 )
-def test_what_has_no_logprobs_is_refused(
+def test_segments_without_valid_logprobs_are_refused(
     folder: Path, sample: Segment | ChoiceDecision, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         make(folder, max_context=64).logprobs([SEGMENTS[0], sample])
 
 
-def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_model_folder_raises_with_advice(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"(?s)No language model.*coevo model fetch"):
         make(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{}")
@@ -364,7 +366,9 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
         make(tmp_path)
 
 
-def test_settings_that_do_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_do_not_fit_the_model_or_machine_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ValidationError, match="at least 1 character"):
         ModelConfig(path="")
     with pytest.raises(ConfigError, match=r"max_context is 2048.*only 1024"):
@@ -374,7 +378,9 @@ def test_settings_that_do_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch)
         LanguageModel(ModelConfig(path=str(folder), device="cuda"))
 
 
-def test_a_missing_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_raises_with_the_install_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "coevo_gym.agents.lm.causal_lm", raising=False)
     monkeypatch.delattr("coevo_gym.agents.lm.causal_lm", raising=False)
     monkeypatch.setitem(sys.modules, "peft", None)
@@ -382,7 +388,7 @@ def test_a_missing_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
         make(folder)
 
 
-def test_the_settings_load_nothing_heavy() -> None:
+def test_importing_the_settings_loads_no_heavy_package() -> None:
     code = (
         f"import sys, {language_model.__name__};"
         "print(*{'torch', 'transformers', 'peft'} & set(sys.modules))"
@@ -396,7 +402,7 @@ def test_the_settings_load_nothing_heavy() -> None:
 # Weights.
 
 
-def test_what_is_trained(folder: Path) -> None:
+def test_full_and_lora_training_have_the_expected_numbers_of_parameters(folder: Path) -> None:
     full, lora = make(folder), make(folder, lora_rank=4)
     assert full.n_parameters == lora.n_parameters == sum(w.numel() for w in full.parameters())
     assert sum(w.numel() for w in lora.parameters()) == 2 * 4 * (128 * 2 + 96 * 2 + 192 * 3)
@@ -474,7 +480,7 @@ def test_experts_are_saved_and_exported_as_in_the_checkpoint(
     assert any(".mlp." in name for name in changed) is not bool(lora_rank)
 
 
-def test_no_more_than_a_layer_is_converted_at_a_time(
+def test_weights_are_converted_one_layer_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make(make_tiny_mixture(tmp_path))
@@ -496,7 +502,7 @@ def test_no_more_than_a_layer_is_converted_at_a_time(
 
 
 @pytest.mark.filterwarnings("ignore:The following .*_pattern keys did not match")
-def test_an_adapter_that_could_not_be_merged_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_that_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     mixed = make_tiny_mixture(tmp_path, mlp_only_layers=[0], intermediate_size=48)
     with pytest.raises(ModelError, match=r"not support LoRA adapters.*layers\.1\.mlp\.experts"):
         make(mixed, lora_rank=4)
@@ -505,7 +511,7 @@ def test_an_adapter_that_could_not_be_merged_is_refused(tmp_path: Path) -> None:
 # Frozen copies.
 
 
-def test_a_frozen_copy_stays_as_it_was(folder: Path) -> None:
+def test_a_frozen_copy_is_unchanged_by_training(folder: Path) -> None:
     model = make(folder, gradient_checkpointing=True)
     frozen = model.frozen_copy()
     before, _ = model.logprobs(SEGMENTS)
@@ -522,7 +528,7 @@ def test_a_frozen_copy_stays_as_it_was(folder: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 2), ("float32", 4)])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_frozen_copy_takes_the_bytes_of_what_it_computes_in(
+def test_a_frozen_copy_stores_its_weights_in_the_compute_dtype(
     tmp_path: Path, tied: bool, dtype: str, width: int
 ) -> None:
     model = make(make_tiny_llama(tmp_path, tie_word_embeddings=tied), dtype=dtype)
@@ -573,7 +579,7 @@ def test_with_lora_the_reference_is_the_base_model(folder: Path) -> None:
     assert frozen.frozen_copy() is frozen
 
 
-def test_a_reference_of_a_trained_adapter_keeps_it(folder: Path) -> None:
+def test_the_reference_of_a_trained_adapter_includes_that_adapter(folder: Path) -> None:
     model = make(folder, lora_rank=4)
     learn(model)
     before, _ = model.logprobs(SEGMENTS)
@@ -592,7 +598,7 @@ def test_a_reference_of_a_trained_adapter_keeps_it(folder: Path) -> None:
 
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_reference_may_be_asked_between_forward_and_backward(
+def test_the_reference_can_be_computed_between_forward_and_backward(
     folder: Path, warm: bool, checkpointing: bool
 ) -> None:
     model = make(folder, lora_rank=4, gradient_checkpointing=checkpointing)
@@ -615,7 +621,9 @@ def test_the_reference_may_be_asked_between_forward_and_backward(
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_state_resumes_bit_for_bit(folder: Path, tmp_path: Path, lora_rank: int) -> None:
+def test_a_restored_state_is_equal_bit_for_bit(
+    folder: Path, tmp_path: Path, lora_rank: int
+) -> None:
     model = make(folder, lora_rank=lora_rank)
     learn(model)
     state = model.state_dict()
@@ -633,7 +641,7 @@ def test_state_resumes_bit_for_bit(folder: Path, tmp_path: Path, lora_rank: int)
     learn(other)
 
 
-def test_a_new_adapter_is_a_function_of_its_seed(folder: Path) -> None:
+def test_a_new_adapter_depends_on_its_seed_only(folder: Path) -> None:
     config = ModelConfig(path=str(folder), device="cpu", lora_rank=4)
     torch.manual_seed(5)
     expected = torch.rand(3)

@@ -28,7 +28,7 @@ MIXTURE = Qwen3MoeConfig(
 
 
 @pytest.mark.parametrize("config", [LLAMA, MIXTURE], ids=["dense", "mixture"])
-def test_counts_are_those_of_the_real_model(config: Any, tmp_path: Path) -> None:
+def test_parameter_counts_equal_those_of_the_real_model(config: Any, tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     shape = shape_of(str(tmp_path))
     assert shape is not None
@@ -58,7 +58,7 @@ def test_known_models_have_their_published_size(name: str, total: float, active:
 
 
 @pytest.mark.parametrize("config", [LLAMA, QWEN, MIXTURE], ids=["llama", "qwen", "mixture"])
-def test_adapters_are_counted_as_they_are_made(config: Any, tmp_path: Path) -> None:
+def test_lora_parameter_counts_equal_those_of_a_real_adapter(config: Any, tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     shape = shape_of(str(tmp_path))
     assert shape is not None
@@ -73,7 +73,7 @@ def test_adapters_are_counted_as_they_are_made(config: Any, tmp_path: Path) -> N
     [(LLAMA, 0), (LLAMA, 4), (MIXTURE, 4)],
     ids=["full", "adapter", "mixture"],
 )
-def test_what_a_layer_keeps_is_about_what_autograd_keeps(
+def test_the_estimated_bytes_saved_per_token_are_near_those_of_autograd(
     config: Any, rank: int, tmp_path: Path
 ) -> None:
     wide = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 768}
@@ -137,7 +137,7 @@ def test_a_fetched_model_has_the_shape_of_its_folder(
     assert shape_of("mine") == shape_of(str(tmp_path / "models" / "mine")) is not None
 
 
-def test_what_is_not_known(tmp_path: Path) -> None:
+def test_an_unknown_model_has_no_shape_and_an_incomplete_config_raises(tmp_path: Path) -> None:
     assert shape_of("someone/unheard-of") is None
     (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4}))
     with pytest.raises(ModelError, match="has no hidden_size"):

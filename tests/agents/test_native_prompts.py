@@ -67,7 +67,9 @@ def tokenizer_with(name: str) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("system", [True, False])
-def test_a_first_prompt_is_the_templates_own(name: str, system: bool) -> None:
+def test_the_first_prompt_with_tools_equals_the_text_of_the_template(
+    name: str, system: bool
+) -> None:
     tokenizer = tokenizer_with(name)
     chat = [Message("user", "How much is 1 + 1?")]
     if system:
@@ -83,7 +85,7 @@ def test_a_first_prompt_is_the_templates_own(name: str, system: bool) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_are_messages_of_tools_after_the_sampled_ids(name: str) -> None:
+def test_tool_results_follow_the_sampled_ids_as_tool_messages(name: str) -> None:
     tokenizer = tokenizer_with(name)
     chat_format, tools = ChatFormat(tokenizer), json.dumps(TOOLS)
     asked = [Message("user", "How much is 1 + 1?")]
@@ -106,7 +108,7 @@ def test_results_are_messages_of_tools_after_the_sampled_ids(name: str) -> None:
     assert (json.dumps(content, ensure_ascii=False) if "llama" in name else content) in rest
 
 
-def test_without_tools_a_prompt_stays_as_it_was() -> None:
+def test_an_empty_tools_argument_does_not_change_the_prompt() -> None:
     chat_format = ChatFormat(tokenizer_with("coder"))
     chat = [Message("system", "Be brief."), Message("user", "Hello.")]
     assert chat_format.prompt_ids(chat) == chat_format.prompt_ids(chat, "")

@@ -49,7 +49,7 @@ def asked(policy: Policy, *stories: str) -> list[Answer[Summary]]:
     return advisor(policy).ask([make_inquiry(story) for story in stories])
 
 
-def test_a_batch_of_inquiries_is_a_batch_of_requests() -> None:
+def test_inquiries_asked_together_are_sent_in_one_batch() -> None:
     policy = ScriptedPolicy([("steam", GOOD), ("ice", GOOD.replace("boiled", "froze"))])
     batches = Batches(policy)
     steam, ice = asked(batches, "steam", "ice")
@@ -65,7 +65,7 @@ def test_a_batch_of_inquiries_is_a_batch_of_requests() -> None:
     assert advisor(policy).ask([]) == []
 
 
-def test_an_answer_that_cannot_be_used_is_asked_for_once_more() -> None:
+def test_an_unusable_answer_is_asked_for_once_more() -> None:
     policy = ScriptedPolicy([("Unusable", GOOD), ("", "<think>Hm.</think>It boiled.")])
     batches = Batches(policy)
     first, second = asked(batches, "steam", "fog")
@@ -77,7 +77,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more() -> None:
     )
 
 
-def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
+def test_the_advisor_counts_used_repaired_and_unusable_answers() -> None:
     policy = ScriptedPolicy(
         [
             ("Tell it again: hail", "No."),
@@ -104,7 +104,7 @@ def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
     assert (unsent.problem, counts) == ("budget", [("kettle/summary", NO_USAGE)])
 
 
-def test_what_repairing_does_not_mend_keeps_its_first_error() -> None:
+def test_a_failed_repair_reports_the_error_of_the_first_answer() -> None:
     policy = ScriptedPolicy([("Unusable", "No."), ("", '{"summary": "x", "confidence": "high"}')])
     (answer,) = asked(policy, "steam")
     assert answer.value is None
@@ -115,19 +115,19 @@ def test_what_repairing_does_not_mend_keeps_its_first_error() -> None:
     assert answer.usage.completion_tokens == 4 + 1
 
 
-def test_an_answer_that_was_cut_is_told_to_be_shorter() -> None:
+def test_the_repair_of_a_cut_answer_asks_for_a_shorter_one() -> None:
     cut = Completion('{"summary": "It', None, Finish.LENGTH, Usage(calls=1))
     policy = ScriptedPolicy([("Unusable.*cut after 32 tokens, so be shorter", GOOD), ("", cut)])
     assert asked(policy, "steam")[0].value == BOILED
 
 
-def test_a_long_answer_that_cannot_be_used_is_quoted_in_part() -> None:
+def test_a_long_unusable_answer_is_quoted_in_part() -> None:
     policy = ScriptedPolicy([("Unusable", GOOD), ("", "x" * 1_000_000)])
     assert asked(policy, "steam")[0].value == BOILED
     assert len(policy.asked[1].messages[2].content) <= 8000
 
 
-def test_a_refused_prompt_is_not_an_endpoint_without_answers() -> None:
+def test_refused_prompts_do_not_stop_the_rest_of_a_batch() -> None:
     refused = Completion("Blocked.", None, Finish.REFUSED, Usage(calls=1))
     policy = ScriptedPolicy([("ice", refused), ("steam", GOOD)])
     *blocked, steam = advisor(policy, at_once=1).ask(
@@ -137,14 +137,14 @@ def test_a_refused_prompt_is_not_an_endpoint_without_answers() -> None:
     assert steam.value == BOILED
 
 
-def test_a_verdict_in_a_cut_thought_is_none() -> None:
+def test_json_in_a_cut_thought_is_not_read_as_the_answer() -> None:
     thought = Completion(f"I might say {GOOD} but", None, Finish.LENGTH, Usage(calls=1))
     (answer,) = asked(ScriptedPolicy([("", thought)]), "steam")
     assert answer.value is None
     assert "it was cut after 32 tokens" in answer.problem
 
 
-def test_what_has_no_room_is_shortened_once() -> None:
+def test_a_prompt_that_overflows_is_shortened_once() -> None:
     policy = ScriptedPolicy([("long", OVERFLOW), ("short", GOOD)])
     batches = Batches(policy)
     answers = advisor(batches).ask(
@@ -160,9 +160,7 @@ def test_what_has_no_room_is_shortened_once() -> None:
     assert [answer.usage.calls for answer in answers] == [2, 2, 1, 1]
 
 
-def test_a_shortened_answer_may_be_repaired_and_a_repair_without_room_is_the_schemas_fault() -> (
-    None
-):
+def test_a_shortened_prompt_can_be_repaired_and_an_overflowing_repair_is_a_schema_error() -> None:
     policy = ScriptedPolicy(
         [
             ("Unusable.*short$", GOOD),
@@ -178,12 +176,12 @@ def test_a_shortened_answer_may_be_repaired_and_a_repair_without_room_is_the_sch
     assert full.problem == "schema: there is no JSON object in it"
 
 
-def test_a_cap_of_the_policys_own_is_no_answer() -> None:
+def test_a_capped_completion_raises_budget_spent() -> None:
     with pytest.raises(BudgetSpent, match="All is spent"):
         asked(ScriptedPolicy([("steam", CAPPED), ("ice", GOOD)]), "ice", "steam")
 
 
-def test_a_cap_of_the_policys_own_is_an_end_of_the_budget() -> None:
+def test_a_capped_completion_under_a_budget_is_a_budget_problem() -> None:
     meter = Meter()
     budgeted = Budgeted(ScriptedPolicy([("steam", CAPPED), ("ice", GOOD)]), meter)
     steam, ice = asked(budgeted, "steam", "ice")
@@ -191,7 +189,7 @@ def test_a_cap_of_the_policys_own_is_an_end_of_the_budget() -> None:
     assert meter.total.requests == 1
 
 
-def test_what_is_lost_is_an_answer_too() -> None:
+def test_lost_requests_are_answers_with_an_endpoint_problem() -> None:
     policy = ScriptedPolicy([("dead", LOST), ("Unusable", LOST), ("odd", "?"), ("", GOOD)])
     dead, fine, odd = asked(policy, "dead", "steam", "odd")
     assert dead == Answer(None, "endpoint: The line is dead.", Usage(calls=1, by_rule=1))
@@ -199,7 +197,7 @@ def test_what_is_lost_is_an_answer_too() -> None:
     assert odd.problem == "endpoint: The line is dead."
 
 
-def test_after_three_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
+def test_after_three_lost_requests_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
     policy = ScriptedPolicy([("dead", LOST), ("", GOOD)])
     batches = Batches(policy)
     stories = ["dead", "dead", "steam", "dead", "dead", "dead", "steam", "steam"]
@@ -213,7 +211,7 @@ def test_after_three_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
     assert answers[6].usage == Usage(by_rule=1)
 
 
-def test_a_spent_budget_is_an_answer_too() -> None:
+def test_unsent_requests_are_answers_with_a_budget_problem() -> None:
     policy = ScriptedPolicy([("odd", "?"), ("", GOOD)])
     budgeted = Budgeted(policy, Meter(Caps(max_calls_per_round=2)))
     answers = asked(budgeted, "odd", "steam", "fog")
@@ -221,7 +219,7 @@ def test_a_spent_budget_is_an_answer_too() -> None:
     assert [answer.usage.calls for answer in answers] == [1, 1, 0]
 
 
-def test_a_prompt_that_wants_other_inputs_is_the_callers_fault() -> None:
+def test_inputs_that_do_not_fit_the_prompt_raise() -> None:
     wrong = make_inquiry()
     policy = ScriptedPolicy([("", GOOD)])
     with pytest.raises(ConfigError, match=r"declares the inputs story, but got plot\."):
@@ -248,23 +246,23 @@ def test_a_prompt_that_wants_other_inputs_is_the_callers_fault() -> None:
         GOOD.replace("{", '{"more": {"a": [1]}, "summary2": null, ', 1),
     ],
 )
-def test_what_can_be_read(text: str) -> None:
+def test_json_is_read_from_plain_answers_fences_prose_and_after_thoughts(text: str) -> None:
     assert read_answer(text, Summary) == BOILED
 
 
-def test_a_fence_inside_of_a_string_is_none() -> None:
+def test_a_code_fence_inside_a_json_string_is_ignored() -> None:
     text = '{"summary": "It said ```json {} ``` then.", "confidence": 1}'
     assert read_answer(text, Summary).summary == "It said ```json {} ``` then."
     assert read_answer(f"```json\n{text}\n```", Summary).confidence == 1
 
 
-def test_fields_that_nobody_knows_are_dropped_at_any_depth() -> None:
+def test_unknown_fields_are_dropped_at_any_depth() -> None:
     text = '{"summary": "a", "confidence": 1, "x": 1, "parts": [{"name": "lid", "y": {"z": 2}}]}'
     read = read_answer(text, Summary)
     assert [part.name for part in read.parts] == ["lid"]
 
 
-def test_strings_are_cut_and_cleaned() -> None:
+def test_long_strings_are_cut_and_lone_surrogates_replaced() -> None:
     text = '{"summary": "' + "x" * 1_000_000 + '", "confidence": 1, "parts": [{"name": "\\ud800"}]}'
     read = read_answer(text, Summary)
     assert len(read.summary) <= MAX_CHARS
@@ -286,7 +284,7 @@ def test_strings_are_cut_and_cleaned() -> None:
         ('{"summary": "a", "parts": [{"name": "lid"}, {}]}', "confidence: Field required"),
     ],
 )
-def test_what_cannot_be_read_says_why(text: str, why: str) -> None:
+def test_unreadable_answers_raise_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(Unreadable, match=why) as caught:
         read_answer(text, Summary)
     assert len(str(caught.value)) < 500
@@ -313,7 +311,7 @@ PIECES = [
 @given(st.lists(st.sampled_from([*PIECES, GOOD, '"summary"', "1", "\ud800", " "])).map("".join))
 @example("```" * 1000)
 @example("<think>" * 1000 + GOOD)
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_raises_unreadable(text: str) -> None:
     try:
         assert isinstance(read_answer(text, Summary), Summary)
     except Unreadable as error:
@@ -325,7 +323,9 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), n=st.integers(0, 6), calls=st.none() | st.integers(1, 12))
-def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -> None:
+def test_hostile_answers_become_problems_and_are_counted_within_the_caps(
+    seed: int, n: int, calls: int | None
+) -> None:
     decent = ScriptedPolicy([("", GOOD)])
     budget = Meter(Caps(max_calls_per_round=calls))
     policy = Budgeted(HostilePolicy(seed, decent, share=0.4), budget)
@@ -347,13 +347,13 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
 
 
 @pytest.mark.slow
-def test_a_hostile_model_is_answered_for_two_thousand_times() -> None:
+def test_two_thousand_hostile_answers_cause_only_known_problems() -> None:
     answers = advisor(HostilePolicy(2, ScriptedPolicy([("", GOOD)]))).ask([make_inquiry()] * 2000)
     kinds = {answer.problem.partition(":")[0] for answer in answers}
     assert kinds == {"", "overflow", "endpoint", "schema"}
 
 
-def test_a_hostile_model_says_all_of_its_kinds_and_the_same_by_its_seed() -> None:
+def test_the_hostile_test_policy_repeats_with_its_seed_and_uses_all_kinds() -> None:
     def texts(seed: int) -> list[str]:
         requests = [request for _ in range(3) for request in prompts]
         return [completion.text for completion in HostilePolicy(seed).generate(requests)]

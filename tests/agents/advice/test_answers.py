@@ -34,7 +34,7 @@ def texts_of(store: AnswerFile | AnswerTable, *keys: str) -> list[str]:
     return [entry.completion.text for entry in store.get(keys).values()]
 
 
-def test_a_file_goes_on_after_a_torn_line(tmp_path: Path) -> None:
+def test_an_answer_file_can_be_appended_to_after_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     AnswerFile(path).put([answer("a", "one"), answer("b", "two \u2028 ü")])
     whole = path.read_bytes()
@@ -47,7 +47,7 @@ def test_a_file_goes_on_after_a_torn_line(tmp_path: Path) -> None:
         assert texts_of(again, "a", "b", "c") == [*["one", "two \u2028 ü"][:n], "three"]
 
 
-def test_of_lines_with_one_key_the_last_counts(tmp_path: Path) -> None:
+def test_the_last_of_several_lines_with_one_key_counts(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "tape.jsonl"
     path.parent.mkdir()
     AnswerFile(path).put([answer("a", "one"), answer("a", "two")])
@@ -55,7 +55,7 @@ def test_of_lines_with_one_key_the_last_counts(tmp_path: Path) -> None:
     assert texts_of(AnswerFile(path), "a") == ["two"]
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     path.write_text('{"step": 3}\n')
     with pytest.raises(
@@ -64,7 +64,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         AnswerFile(path)
 
 
-def test_a_line_is_for_people_to_read(tmp_path: Path) -> None:
+def test_a_line_is_readable_json_with_unescaped_characters(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     AnswerFile(path).put([answer("a", "grün")])
     assert path.read_text(encoding="utf-8") == (
@@ -81,7 +81,7 @@ def bare_database(path: Path) -> None:
     assert "answers" not in tables
 
 
-def test_a_database_without_the_table_gets_it_and_stays_readable(tmp_path: Path) -> None:
+def test_a_database_without_the_answers_table_gets_it_and_stays_readable(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     bare_database(path)
     assert AnswerTable(path, read_only=True).get(["a"]) == {}
@@ -95,7 +95,7 @@ def test_a_database_without_the_table_gets_it_and_stays_readable(tmp_path: Path)
     assert texts_of(AnswerTable(path, read_only=True), "a") == ["x"]
 
 
-def test_a_table_may_be_there_before_the_rest_of_the_database(tmp_path: Path) -> None:
+def test_the_answers_table_can_be_created_before_the_run_store(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     table = AnswerTable(path)
     store = RunStore(path)
@@ -105,7 +105,7 @@ def test_a_table_may_be_there_before_the_rest_of_the_database(tmp_path: Path) ->
     assert RunReader(path).rounds() == []
 
 
-def test_a_table_in_a_folder_that_is_read_only_is_read(tmp_path: Path) -> None:
+def test_a_read_only_table_creates_no_files_and_refuses_to_write(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     table = AnswerTable(path)
     table.put([answer("a")])
@@ -118,14 +118,14 @@ def test_a_table_in_a_folder_that_is_read_only_is_read(tmp_path: Path) -> None:
         reader.put([answer("b")])
 
 
-def test_more_keys_than_a_query_takes(tmp_path: Path) -> None:
+def test_more_keys_than_one_query_takes_can_be_looked_up(tmp_path: Path) -> None:
     table = AnswerTable(tmp_path / "run.db")
     table.put([answer(str(key), str(key)) for key in range(1200)])
     keys = [str(key) for key in range(0, 2400, 2)]
     assert sorted(table.get(keys)) == sorted(keys[:600])
 
 
-def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     path.write_text("Lorem ipsum dolor sit amet. " * 100)
     with pytest.raises(StoreError, match=r"Cannot use .*run\.db"):
@@ -134,7 +134,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
         AnswerTable(tmp_path / "none.db", read_only=True)
 
 
-def test_a_damaged_answer_is_told(tmp_path: Path) -> None:
+def test_a_damaged_row_raises_a_store_error(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     table = AnswerTable(path)
     table.put([answer("a")])
@@ -145,7 +145,9 @@ def test_a_damaged_answer_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [AnswerFile, AnswerTable])
-def test_several_threads_may_write(tmp_path: Path, kind: type[AnswerFile | AnswerTable]) -> None:
+def test_several_threads_can_write_at_once(
+    tmp_path: Path, kind: type[AnswerFile | AnswerTable]
+) -> None:
     path = tmp_path / "answers"
     store = kind(path)
 
@@ -169,7 +171,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
     finish=st.sampled_from(Finish),
     stripped=st.none() | st.lists(st.integers(0, 9), max_size=2).map(tuple),
 )
-def test_completions_go_to_json_and_back(
+def test_completions_round_trip_through_json(
     text: str, ids: list[tuple[int, float]], finish: Finish, stripped: tuple[int, ...] | None
 ) -> None:
     decision = TokenDecision(

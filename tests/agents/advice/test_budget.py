@@ -80,7 +80,7 @@ def finishes(policy: Budgeted, n: int) -> list[Finish]:
         ([], (0, 0, 0.0), Prices(), 0),
     ],
 )
-def test_allow(
+def test_count_allowed_counts_the_requests_within_every_cap(
     requests: list[list[int]],
     left: tuple[int | None, int | None, float | None],
     prices: Prices,
@@ -91,7 +91,7 @@ def test_allow(
     assert count_allowed(pairs, calls=calls, tokens=tokens, usd=usd, prices=prices) == expected
 
 
-def test_an_estimate_is_an_upper_bound() -> None:
+def test_the_token_estimate_of_a_request_is_an_upper_bound() -> None:
     assert most_tokens(prompt("é" * 10, max_tokens=7)) == (20 + 16 + 64, 7)
     assert most_tokens(prompt("\ud800"))[0] >= 80
     assert most_tokens(Choice(View("a", "b"), ("c",))) == (0, 0)
@@ -100,7 +100,7 @@ def test_an_estimate_is_an_upper_bound() -> None:
 # What is sent
 
 
-def test_without_caps_all_is_sent_at_once_and_counted() -> None:
+def test_without_caps_all_requests_are_sent_in_one_batch_and_counted() -> None:
     model, budget = Model(), Meter()
     assert finishes(Budgeted(model, budget), 3) == [Finish.STOP] * 3
     assert model.batches == [3]
@@ -108,7 +108,7 @@ def test_without_caps_all_is_sent_at_once_and_counted() -> None:
     assert Budgeted(model, budget).generate([]) == []
 
 
-def test_of_fifty_calls_fifty_are_sent() -> None:
+def test_a_cap_of_fifty_calls_per_round_allows_exactly_fifty() -> None:
     model, budget = Model(), Meter(Caps(max_calls_per_round=50))
     policy = Budgeted(model, budget)
     for number in range(2):
@@ -118,7 +118,7 @@ def test_of_fifty_calls_fifty_are_sent() -> None:
     assert model.n_sent == 100
 
 
-def test_what_a_request_might_have_been_refuses_nobody() -> None:
+def test_a_budget_is_charged_the_actual_cost_of_requests_not_the_estimate() -> None:
     # Each may take 86 tokens and takes 15, so that only the last 71 tokens cannot be spent.
     most = sum(most_tokens(prompt()))
     model, budget = Model(), Meter(Caps(max_tokens_per_round=1000))
@@ -137,7 +137,7 @@ def test_what_a_request_might_have_been_refuses_nobody() -> None:
         (Caps(max_usd_total=20 * 0.25 + 0.1), 20),
     ],
 )
-def test_caps_on_the_run_are_over_all_rounds(config: Caps, n: int) -> None:
+def test_total_caps_apply_across_rounds(config: Caps, n: int) -> None:
     model, budget = Model(), Meter(config)
     policy = Budgeted(model, budget, prices=Prices(2_000, 2_000))
     for number in range(10):
@@ -146,7 +146,7 @@ def test_caps_on_the_run_are_over_all_rounds(config: Caps, n: int) -> None:
     assert model.n_sent == n
 
 
-def test_a_round_that_has_waited_too_long_sends_nothing_more() -> None:
+def test_no_request_is_sent_after_the_seconds_of_a_round_are_spent() -> None:
     model = Model(ANSWER.model_copy(update={"seconds": 0.5}))
     budget = Meter(Caps(max_seconds_per_round=1.0))
     policy = Budgeted(model, budget)
@@ -156,7 +156,7 @@ def test_a_round_that_has_waited_too_long_sends_nothing_more() -> None:
         assert reasons == [Finish.STOP] * 2 + [Finish.UNSENT] * 2
 
 
-def test_an_endpoint_that_has_spent_its_own_budget_sends_nothing_more() -> None:
+def test_requests_are_unsent_if_the_endpoint_has_spent_its_own_budget() -> None:
     class Spent(Model):
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             raise BudgetSpent("no more")
@@ -164,7 +164,7 @@ def test_an_endpoint_that_has_spent_its_own_budget_sends_nothing_more() -> None:
     assert finishes(Budgeted(Spent(), Meter()), 2) == [Finish.UNSENT] * 2
 
 
-def test_a_policy_that_does_not_count_is_counted() -> None:
+def test_usage_is_counted_from_decisions_if_the_policy_reports_none() -> None:
     class Silent:
         version = 3
 
@@ -179,7 +179,7 @@ def test_a_policy_that_does_not_count_is_counted() -> None:
     assert policy.version == 3
 
 
-def test_an_agent_that_may_not_ask_ends_its_episode() -> None:
+def test_an_unsent_request_ends_the_episode_of_a_choice_agent() -> None:
     budget = Meter(Caps(max_calls_per_round=1))
     agent = ChoiceAgent(Budgeted(Model(), budget), lambda view: ("x", "y"))
     first, second = agent.act([View("a", "b")] * 2)
@@ -187,7 +187,7 @@ def test_an_agent_that_may_not_ask_ends_its_episode() -> None:
     assert (second.text, second.end) == ("", EndReason.MAX_TOKENS)
 
 
-def test_what_a_chat_agent_asks_is_counted_and_names_its_prompt_file() -> None:
+def test_requests_of_a_chat_agent_are_counted_and_carry_the_prompt_label() -> None:
     model = ScriptedPolicy([("", "<action>search[mug]</action>")])
     budget = Meter(Caps(max_calls_per_round=1))
     prompt = load_prompt("webshop")
@@ -203,7 +203,7 @@ def test_what_a_chat_agent_asks_is_counted_and_names_its_prompt_file() -> None:
 # What it is counted for
 
 
-def test_usage_is_by_purpose_and_piece_of_work() -> None:
+def test_usage_is_counted_per_purpose_and_scope() -> None:
     model, budget = Model(), Meter()
     asks = Budgeted(model, budget)
     walks = asks.for_purpose("explore")
@@ -231,7 +231,7 @@ def test_usage_is_by_purpose_and_piece_of_work() -> None:
     assert budget.usage("round") == {}
 
 
-def test_the_cap_of_a_round_is_on_all_its_pieces() -> None:
+def test_the_cap_of_a_round_covers_all_its_scopes() -> None:
     budget = Meter(Caps(max_calls_per_round=3))
     policy = Budgeted(Model(), budget)
     with budget.scope("round-1"):
@@ -250,7 +250,7 @@ def taped(model: Model, store: Memory, budget: Meter) -> Budgeted:
     return Budgeted(Tape(model, store, "fill", model="m", scopes=budget.scopes), budget)
 
 
-def test_a_piece_that_is_done_again_counts_once() -> None:
+def test_a_repeated_round_is_counted_once_with_a_tape() -> None:
     model, budget = Model(), Meter(Caps(max_calls_per_round=5, max_tokens_total=10_000))
     policy = taped(model, Memory(), budget)
 
@@ -271,7 +271,7 @@ def test_a_piece_that_is_done_again_counts_once() -> None:
     assert budget.state_dict()["total"] == [5, 75, 1.25]
 
 
-def test_what_was_done_before_a_fault_stays_counted() -> None:
+def test_usage_before_an_exception_stays_counted() -> None:
     model, budget = Model(), Meter()
     policy = taped(model, Memory(), budget)
     with contextlib.suppress(ZeroDivisionError), budget.scope("round-1"):
@@ -288,7 +288,7 @@ def test_what_was_done_before_a_fault_stays_counted() -> None:
     assert budget.state_dict()["total"][0] == 4
 
 
-def test_a_round_that_was_over_and_is_begun_anew_forgets_all_its_pieces() -> None:
+def test_restarting_a_finished_round_resets_the_usage_of_its_scopes() -> None:
     budget = Meter(Caps(max_calls_per_round=3))
     policy = Budgeted(Model(), budget)
     with budget.scope("round-1"), budget.scope("round-1/explore-0"):
@@ -299,7 +299,7 @@ def test_a_round_that_was_over_and_is_begun_anew_forgets_all_its_pieces() -> Non
         assert spent()[""].calls == 3
 
 
-def test_without_a_tape_what_is_paid_twice_counts_twice_for_the_run() -> None:
+def test_a_repeated_round_counts_twice_in_the_total_without_a_tape() -> None:
     budget = Meter()
     policy = Budgeted(Model(), budget)
     for _ in range(2):
@@ -309,8 +309,8 @@ def test_without_a_tape_what_is_paid_twice_counts_twice_for_the_run() -> None:
     assert budget.state_dict()["total"] == [4, 60, 1.0]
 
 
-@pytest.mark.parametrize("saved", ["before", "amid", "after"])
-def test_a_resumed_run_goes_on_counting(saved: str) -> None:
+@pytest.mark.parametrize("saved", ["before", "during", "after"])
+def test_a_resumed_run_continues_its_counts(saved: str) -> None:
     config = Caps(max_calls_per_round=4, max_tokens_total=15 * 9 + 80)
     store = Memory()
 
@@ -323,7 +323,7 @@ def test_a_resumed_run_goes_on_counting(saved: str) -> None:
         with budget.scope("round-1"):
             with budget.scope("round-1/explore-0"):
                 finishes(policy, 2)
-            states["amid"] = json.dumps(budget.state_dict())
+            states["during"] = json.dumps(budget.state_dict())
             with budget.scope("round-1/draft-0"):
                 finishes(policy, 1)
         states["after"] = json.dumps(budget.state_dict())
@@ -347,7 +347,7 @@ def test_a_resumed_run_goes_on_counting(saved: str) -> None:
         assert finishes(policy, 5) == [Finish.STOP] * 4 + [Finish.UNSENT]
 
 
-def test_a_round_whose_result_is_known_is_counted_once() -> None:
+def test_a_round_restored_from_its_result_is_counted_once() -> None:
     budget = Meter()
     cost = {"summary": ANSWER}
     budget.count_round("round-1", cost)
@@ -367,7 +367,7 @@ def test_a_round_whose_result_is_known_is_counted_once() -> None:
 # Threads
 
 
-def test_only_what_is_spent_refuses_and_not_what_is_in_flight() -> None:
+def test_requests_in_flight_delay_others_but_do_not_refuse_them() -> None:
     budget = Meter(Caps(max_tokens_total=15 + sum(most_tokens(prompt()))))
     asked, go = threading.Event(), threading.Event()
 
@@ -386,7 +386,7 @@ def test_only_what_is_spent_refuses_and_not_what_is_in_flight() -> None:
         assert second.result() == [Finish.STOP, Finish.UNSENT]
 
 
-def test_threads_and_an_event_loop_wait_for_each_other() -> None:
+def test_reservations_of_threads_and_an_event_loop_wait_for_each_other() -> None:
     meter = Meter(Caps(max_tokens_total=10))
 
     def in_thread() -> int:
@@ -419,7 +419,7 @@ def test_threads_and_an_event_loop_wait_for_each_other() -> None:
     assert meter.usage("") == {"": NO_USAGE}
 
 
-def test_a_policy_that_fails_holds_nothing_back() -> None:
+def test_a_failed_request_releases_its_reservation() -> None:
     class Broken(Model):
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             raise ZeroDivisionError
@@ -443,7 +443,7 @@ costs = st.tuples(st.integers(0, 80), st.integers(0, 20))
     tokens=st.none() | st.integers(1, 3000),
     usd=st.none() | st.floats(0.001, 3),
 )
-def test_no_cap_is_passed(
+def test_no_cap_is_exceeded(
     batches: list[list[tuple[int, int]]], calls: int | None, tokens: int | None, usd: float | None
 ) -> None:
     prices = Prices(700.0, 1300.0)

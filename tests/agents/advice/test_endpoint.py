@@ -84,7 +84,7 @@ def prompts(*texts: str) -> list[Prompt]:
 # What is spent
 
 
-def test_of_a_budget_of_fifty_calls_fifty_are_sent_and_counted_to_the_token(
+def test_a_budget_of_fifty_calls_sends_fifty_and_counts_the_tokens_of_the_server(
     server: FakeOpenAI,
 ) -> None:
     budget = Meter(Caps(max_calls_per_round=50))
@@ -101,7 +101,7 @@ def test_of_a_budget_of_fifty_calls_fifty_are_sent_and_counted_to_the_token(
     assert usage.seconds > 0
 
 
-def test_with_room_for_repairs_all_is_answered(server: FakeOpenAI) -> None:
+def test_every_inquiry_is_answered_if_no_cap_stops_its_repair(server: FakeOpenAI) -> None:
     budget = Meter()
     with endpoint(server) as policy, budget.scope("round-1") as spent:
         answers = ask_all(Budgeted(policy, budget), 20)
@@ -111,7 +111,7 @@ def test_with_room_for_repairs_all_is_answered(server: FakeOpenAI) -> None:
     assert usage.tokens == server.prompt_tokens + server.completion_tokens
 
 
-def test_requests_that_had_to_be_sent_again_count_each_time(server: FakeOpenAI) -> None:
+def test_every_retry_of_a_request_is_counted_as_a_call(server: FakeOpenAI) -> None:
     server.expect("Hello?", Refuse(503), Drop(), Say("Hello.", usage=(7, 3)))
     server.expect("Long?", Refuse(400, "Too long.", "context_length_exceeded"))
     server.expect("Bad?", Refuse(503), Refuse(503), Refuse(503))
@@ -124,7 +124,7 @@ def test_requests_that_had_to_be_sent_again_count_each_time(server: FakeOpenAI) 
     assert len(server.bodies) == 7
 
 
-def test_an_answer_whose_tokens_are_not_told_counts_the_most_it_can_be(
+def test_an_answer_without_token_counts_is_charged_the_maximum(
     server: FakeOpenAI,
 ) -> None:
     server.expect("Hello?", Say("Hello.", usage=None))
@@ -134,7 +134,7 @@ def test_an_answer_whose_tokens_are_not_told_counts_the_most_it_can_be(
     assert completion.usage.usd == pytest.approx((22 * 2 + 512 * 10) / 1e6)
 
 
-def test_the_seconds_of_a_batch_are_those_that_it_took(
+def test_the_seconds_of_a_batch_add_up_to_its_duration(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(100))
@@ -148,7 +148,7 @@ def test_the_seconds_of_a_batch_are_those_that_it_took(
 # Keys
 
 
-def test_a_key_that_a_server_says_is_in_no_answer_and_no_tape(
+def test_an_api_key_in_a_response_is_redacted_in_answers_and_tapes(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     server.expect("Key?", Say(f"Your key is {KEY}."), Say(f"Your key is {KEY}."))
@@ -190,7 +190,7 @@ def refuse_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "create_connection", refused)
 
 
-def test_a_replay_opens_no_socket_and_costs_what_it_had_cost(
+def test_a_replay_opens_no_socket_and_reports_the_recorded_cost(
     server: FakeOpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tape.jsonl"
@@ -213,7 +213,7 @@ def test_a_replay_opens_no_socket_and_costs_what_it_had_cost(
         assert usage.seconds == pytest.approx(cost.seconds)
 
 
-def test_a_budget_is_spent_at_the_same_place_in_a_replay(
+def test_a_budget_runs_out_at_the_same_request_in_a_replay(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     config = Caps(max_tokens_per_round=1500)
@@ -235,7 +235,7 @@ def test_a_budget_is_spent_at_the_same_place_in_a_replay(
 # Faults
 
 
-def test_what_was_answered_before_a_batch_failed_is_not_asked_again(
+def test_requests_answered_before_a_batch_failed_are_not_repeated(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     bad = Hold(Refuse(404, "Never."))
@@ -255,7 +255,7 @@ def test_what_was_answered_before_a_batch_failed_is_not_asked_again(
     assert len(server.bodies) == sum(answered.values()) + len(texts) - n_lines
 
 
-def test_what_was_lost_before_a_batch_failed_is_asked_for_again(
+def test_requests_lost_before_a_batch_failed_are_repeated(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     server.expect("Lost?", Refuse(503), Refuse(503), Say("Found."))
@@ -336,7 +336,7 @@ def run(server: FakeOpenAI, store: Path, kill: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("name", ["run.db", "tape.jsonl"])
-def test_after_a_kill_between_answer_and_use_nothing_is_asked_twice(
+def test_a_run_killed_between_answer_and_use_repeats_no_request(
     server: FakeOpenAI, tmp_path: Path, name: str
 ) -> None:
     whole, _ = run(server, tmp_path / f"whole-{name}", "never")
@@ -348,7 +348,7 @@ def test_after_a_kill_between_answer_and_use_nothing_is_asked_twice(
     assert Counter(json.dumps(body) for body in server.bodies) == asked
 
 
-def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: Path) -> None:
+def test_a_run_killed_during_a_batch_repeats_only_the_request_in_flight(tmp_path: Path) -> None:
     hold = Hold(Say("late"))
 
     def answer(messages: Messages) -> Behaviour:
@@ -372,7 +372,7 @@ def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: 
 
 @pytest.mark.parametrize("name", ["run.db", "tape.jsonl"])
 @pytest.mark.parametrize(("kill", "again"), [("received", 1), ("committed", 0)])
-def test_only_an_answer_that_is_not_committed_is_asked_for_again(
+def test_a_killed_run_repeats_only_the_request_without_a_committed_answer(
     server: FakeOpenAI, tmp_path: Path, name: str, kill: str, again: int
 ) -> None:
     """Answers are committed one by one, before the next question is sent."""

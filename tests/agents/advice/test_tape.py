@@ -68,7 +68,7 @@ def texts(tape: Tape, *asked: str) -> list[str]:
     return [completion.text for completion in tape.generate([prompt(text) for text in asked])]
 
 
-def test_off_asks_and_keeps_nothing(store: StoreOf) -> None:
+def test_mode_off_asks_every_time_and_stores_nothing(store: StoreOf) -> None:
     policy, answers = Counting(), store()
     off = tape(policy, answers, "off")
     assert texts(off, "a", "a") == ["answer 1", "answer 2"]
@@ -77,13 +77,13 @@ def test_off_asks_and_keeps_nothing(store: StoreOf) -> None:
     assert texts(tape(policy, None, "off"), "a") == ["answer 3"]
 
 
-def test_what_was_recorded_is_replayed_without_a_policy(store: StoreOf) -> None:
+def test_recorded_answers_are_replayed_without_a_policy(store: StoreOf) -> None:
     recorded = texts(tape(Counting(), store(), "record"), "a", "b", "a")
     assert recorded == ["answer 1", "answer 2", "answer 3"]
     assert texts(tape(None, store(), "replay"), "a", "b", "a") == recorded
 
 
-def test_a_replay_that_lacks_an_answer_names_prompt_and_key_and_asks_nobody(
+def test_a_missing_answer_in_a_replay_raises_with_prompt_and_key_and_sends_no_request(
     store: StoreOf,
 ) -> None:
     policy = Counting()
@@ -96,7 +96,7 @@ def test_a_replay_that_lacks_an_answer_names_prompt_and_key_and_asks_nobody(
     assert policy.n == 0
 
 
-def test_fill_asks_for_what_is_missing_alone(store: StoreOf) -> None:
+def test_mode_fill_asks_only_for_missing_answers(store: StoreOf) -> None:
     texts(tape(Counting(), store(), "record"), "a", "b")
     policy = Counting()
     fill = tape(policy, store(), "fill")
@@ -105,14 +105,14 @@ def test_fill_asks_for_what_is_missing_alone(store: StoreOf) -> None:
     assert texts(tape(None, store(), "replay"), "a", "new") == ["answer 1", "answer 11"]
 
 
-def test_record_asks_again_and_the_last_answer_counts(store: StoreOf) -> None:
+def test_mode_record_asks_again_and_replaces_the_answer(store: StoreOf) -> None:
     policy = Counting()
     assert texts(tape(policy, store(), "record"), "a") == ["answer 1"]
     assert texts(tape(policy, store(), "record"), "a") == ["answer 2"]
     assert texts(tape(None, store(), "replay"), "a") == ["answer 2"]
 
 
-def test_a_piece_that_is_recorded_and_done_again_is_not_asked_for_again(store: StoreOf) -> None:
+def test_mode_record_repeats_no_request_if_a_scope_is_entered_again(store: StoreOf) -> None:
     texts(tape(Counting(), store(), "record"), "a")
     policy = Counting()
     policy.n = 10
@@ -133,7 +133,9 @@ def test_equal_requests_are_numbered_across_batches_of_a_scope(store: StoreOf) -
         assert texts(fill, "a", "a", "a") == ["answer 1", "answer 2", "answer 4"]
 
 
-def test_to_begin_a_piece_anew_leaves_those_inside_of_it(store: StoreOf) -> None:
+def test_entering_a_scope_again_repeats_its_answers_and_those_of_inner_scopes(
+    store: StoreOf,
+) -> None:
     fill = tape(Counting(), store(), "fill")
     for _ in range(2):
         with fill.scopes("round-1"):
@@ -157,7 +159,7 @@ def test_to_begin_a_piece_anew_leaves_those_inside_of_it(store: StoreOf) -> None
         (prompt("a"), "m", 1),
     ],
 )
-def test_an_answer_belongs_to_all_that_made_it(
+def test_an_answer_is_replayed_only_for_the_same_prompt_sampling_model_and_version(
     tmp_path: Path, other: Prompt, model: str, version: int
 ) -> None:
     store = AnswerFile(tmp_path / "tape.jsonl")
@@ -167,7 +169,7 @@ def test_an_answer_belongs_to_all_that_made_it(
         tape(Counting(version), store, "replay", model).generate([other])
 
 
-def test_answers_after_other_ids_are_others(tmp_path: Path) -> None:
+def test_prompts_after_different_token_ids_have_different_answers(tmp_path: Path) -> None:
     prompts = [
         Prompt((Message("user", "a"),), after=TokenDecision(before, ids, (0.0,) * len(ids)))
         for before, ids in (((1,), (2,)), ((1,), (3,)), ((1, 2), ()), ((), (1, 2)))
@@ -177,7 +179,7 @@ def test_answers_after_other_ids_are_others(tmp_path: Path) -> None:
     assert [one.text for one in again] == [one.text for one in completions][::-1]
 
 
-def test_what_an_answer_is_for_is_no_part_of_it(tmp_path: Path) -> None:
+def test_the_purpose_of_a_request_is_not_part_of_its_key(tmp_path: Path) -> None:
     store = AnswerFile(tmp_path / "tape.jsonl")
     tape(Counting(), store, "record").generate([Prompt((Message("user", "a"),), purpose="x")])
     assert texts(tape(None, store, "replay"), "a") == ["answer 1"]
@@ -199,7 +201,7 @@ class Drawing:
         return [Completion(str(self.rng.integers(10**9)), None) for _ in requests]
 
 
-def test_what_is_drawn_does_not_depend_on_how_much_was_replayed(tmp_path: Path) -> None:
+def test_sampled_answers_do_not_depend_on_how_many_were_replayed(tmp_path: Path) -> None:
     def work(path: Path, policy: Policy, batches: int) -> list[str]:
         fill = tape(policy, AnswerTable(path), "fill")
         with fill.scopes("round-1"):
@@ -213,7 +215,7 @@ def test_what_is_drawn_does_not_depend_on_how_much_was_replayed(tmp_path: Path) 
     assert work(tmp_path / "cut.db", Drawing(3), 3) == whole
 
 
-def test_choices_are_taped_too(store: StoreOf) -> None:
+def test_choices_are_recorded_and_replayed(store: StoreOf) -> None:
     ask = Choice(View("Press red.", "Nothing."), ("red", "blue"))
     tape(Counting(), store(), "record").generate([ask])
     assert tape(None, store(), "replay").generate([ask])[0].text == "answer 1"
@@ -222,7 +224,7 @@ def test_choices_are_taped_too(store: StoreOf) -> None:
         tape(None, store(), "replay").generate([other])
 
 
-def test_decisions_finish_and_usage_come_back_and_the_request_counts_as_cached(
+def test_a_replay_restores_decision_finish_and_usage_and_counts_as_cached(
     store: StoreOf,
 ) -> None:
     decision = TokenDecision((1, 2), (3,), (-0.1234567890123456789,), 0.7, 4)
@@ -239,7 +241,7 @@ def test_decisions_finish_and_usage_come_back_and_the_request_counts_as_cached(
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_whatever_was_said_comes_back_to_the_letter(
+def test_hostile_texts_are_replayed_exactly(
     store: StoreOf, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = HostilePolicy(7)
@@ -259,7 +261,7 @@ def test_a_prompt_with_lone_surrogates_has_a_key(store: StoreOf) -> None:
     assert texts(tape(Counting(), store(), "fill"), "\ud800", "\udfff") == ["answer 1", "answer 2"]
 
 
-def test_a_mode_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
+def test_a_mode_without_its_policy_or_store_is_refused(tmp_path: Path) -> None:
     store = AnswerFile(tmp_path / "tape.jsonl")
     with pytest.raises(ConfigError, match="'fill' requires a policy"):
         tape(None, store, "fill")
@@ -267,7 +269,7 @@ def test_a_mode_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
         tape(Counting(), None, "record")
 
 
-def test_scopes_are_a_threads_own() -> None:
+def test_each_thread_has_its_own_scopes() -> None:
     import threading
 
     scopes, seen = Scopes(), []
@@ -280,7 +282,7 @@ def test_scopes_are_a_threads_own() -> None:
     assert scopes.path == ""
 
 
-def test_a_scope_that_fails_is_left() -> None:
+def test_a_scope_is_left_on_an_exception() -> None:
     scopes = Scopes()
     with pytest.raises(ZeroDivisionError), scopes("round-1"), scopes("draft-1"):
         raise ZeroDivisionError
