@@ -95,7 +95,7 @@ def failure(fake: FakeOpenAI, behaviours: Sequence[Behaviour], **settings: Any) 
 # What is asked and what is answered
 
 
-def test_a_request_is_what_the_server_wants(server: FakeOpenAI) -> None:
+def test_a_request_contains_model_messages_temperature_and_token_limit(server: FakeOpenAI) -> None:
     server.expect([("system", "Be brief."), ("user", "Hello?")], Say("Hello."))
     with policy_for(server) as policy:
         answers = policy.generate([prompt(("system", "Be brief."), "Hello?", max_tokens=7)])
@@ -114,7 +114,7 @@ def test_a_request_is_what_the_server_wants(server: FakeOpenAI) -> None:
     ]
 
 
-def test_the_limit_goes_by_the_name_that_the_server_knows(server: FakeOpenAI) -> None:
+def test_max_tokens_field_sets_the_name_of_the_token_limit(server: FakeOpenAI) -> None:
     server.expect("Hello?", Say("Hello."))
     with policy_for(server, max_tokens_field="max_completion_tokens") as policy:
         ask(policy, "Hello?")
@@ -122,7 +122,7 @@ def test_the_limit_goes_by_the_name_that_the_server_knows(server: FakeOpenAI) ->
     assert "max_tokens" not in server.bodies[0]
 
 
-def test_a_model_with_a_temperature_of_its_own_is_told_none() -> None:
+def test_a_rejected_temperature_raises_with_advice_and_can_be_omitted() -> None:
     with FakeOpenAI(own_temperature=True) as server:
         server.expect("Hello?", Say("Hello."))
         with policy_for(server) as policy, pytest.raises(ModelError) as caught:
@@ -135,7 +135,7 @@ def test_a_model_with_a_temperature_of_its_own_is_told_none() -> None:
         assert "temperature" not in server.bodies[-1]
 
 
-def test_a_chat_goes_on_with_what_was_said(server: FakeOpenAI) -> None:
+def test_a_chat_sends_earlier_answers_as_text(server: FakeOpenAI) -> None:
     server.expect("Left or right?", Say("Left."))
     server.expect(
         [("user", "Left or right?"), ("assistant", "Left."), ("user", "A wall.")], Say("Right.")
@@ -162,7 +162,7 @@ def test_answers_come_in_the_order_of_the_requests(server: FakeOpenAI) -> None:
         assert [answer.text for answer in answers.result()] == [str(i) for i in range(8)]
 
 
-def test_no_more_requests_at_once_than_allowed_over_all_calls(server: FakeOpenAI) -> None:
+def test_max_concurrency_limits_the_requests_of_all_calls_together(server: FakeOpenAI) -> None:
     gate = threading.Event()
     texts = [f"Number {i}?" for i in range(12)]
     for text in texts:
@@ -188,7 +188,7 @@ def test_no_more_requests_at_once_than_allowed_over_all_calls(server: FakeOpenAI
         (Say("a\ud800b"), Completion("a\ufffdb", None, Finish.STOP), 0),
     ],
 )
-def test_bad_output_is_data(
+def test_empty_cut_and_filtered_answers_are_completions_not_errors(
     server: FakeOpenAI, say: Say, completion: Completion, empty: int
 ) -> None:
     server.expect("Hello?", say)
@@ -211,7 +211,7 @@ def test_bad_output_is_data(
         Refuse(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 3000"),
     ],
 )
-def test_a_prompt_that_does_not_fit_is_data_and_its_siblings_are_answered(
+def test_a_prompt_that_does_not_fit_overflows_and_its_siblings_are_answered(
     server: FakeOpenAI, refusal: Refuse, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.expect("Long?", refusal, refusal)
@@ -225,19 +225,19 @@ def test_a_prompt_that_does_not_fit_is_data_and_its_siblings_are_answered(
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 
-def test_an_ordinary_refusal_is_no_overflow() -> None:
+def test_an_ordinary_refusal_is_not_an_overflow() -> None:
     assert not is_overflow(401, RefusalBody(("context_length_exceeded",), OVERFLOW))
     assert not is_overflow(400, RefusalBody(("invalid_request_error",), "temperature must be >= 0"))
 
 
-def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
+def test_a_choice_request_is_refused(server: FakeOpenAI) -> None:
     with policy_for(server) as policy:
         assert policy.generate([]) == []
         with pytest.raises(ConfigError, match=r"needs a Prompt, got Choice.*ChatAgent"):
             policy.generate([Choice(View("", ""), ("a",))])
 
 
-def test_a_chat_does_not_go_on_after_token_ids(server: FakeOpenAI) -> None:
+def test_prompts_that_continue_token_ids_are_refused(server: FakeOpenAI) -> None:
     prompt = Prompt((Message("user", "on"),), after=TokenDecision((1,), (2,), (-0.5,)))
     with policy_for(server) as policy, pytest.raises(ConfigError, match="runs in this process"):
         policy.generate([prompt])
@@ -252,7 +252,7 @@ def test_a_chat_does_not_go_on_after_token_ids(server: FakeOpenAI) -> None:
     [Refuse(429), Refuse(500), Refuse(503), Drop()],
     ids=["429", "500", "503", "dropped"],
 )
-def test_faults_are_tried_again(server: FakeOpenAI, fault: Refuse | Drop) -> None:
+def test_transient_faults_are_retried(server: FakeOpenAI, fault: Refuse | Drop) -> None:
     server.expect("Hello?", fault, fault, Say("Hello."))
     with policy_for(server, max_attempts=3) as policy:
         assert ask(policy, "Hello?")[0].text == "Hello."
@@ -260,20 +260,20 @@ def test_faults_are_tried_again(server: FakeOpenAI, fault: Refuse | Drop) -> Non
         assert policy.usage.tokens == 15
 
 
-def test_attempts_have_an_end(server: FakeOpenAI) -> None:
+def test_the_last_failed_attempt_raises_a_model_error(server: FakeOpenAI) -> None:
     error = failure(server, [Refuse(503, "Warming up")] * 3, max_attempts=3)
     assert not isinstance(error, RateLimited)
     assert str(error).startswith(f"fake at {server.url} gave no answer 3 times: ")
     assert "status 503, Warming up. Check the server's log, or raise" in str(error)
 
 
-def test_too_many_requests_to_the_end(server: FakeOpenAI) -> None:
+def test_status_429_on_every_attempt_raises_rate_limited(server: FakeOpenAI) -> None:
     error = failure(server, [Refuse(429, "Slow down")] * 2, max_attempts=2)
     assert isinstance(error, RateLimited)
     assert "status 429, Slow down. Lower max_concurrency" in str(error)
 
 
-def test_an_account_without_credit_is_not_waited_for(server: FakeOpenAI) -> None:
+def test_an_account_without_credit_is_not_retried(server: FakeOpenAI) -> None:
     error = failure(server, [Refuse(429, "No credit.", "insufficient_quota")])
     assert isinstance(error, RateLimited)
 
@@ -287,7 +287,7 @@ def test_an_account_without_credit_is_not_waited_for(server: FakeOpenAI) -> None
         (422, "Check that the server supports model"),
     ],
 )
-def test_what_a_retry_cannot_mend_is_not_tried_again(
+def test_permanent_errors_are_not_retried_and_give_advice(
     server: FakeOpenAI, status: int, advice: str
 ) -> None:
     error = failure(server, [Refuse(status, "Never.")])
@@ -305,7 +305,7 @@ NO_COMPLETION = {
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_token_count_beyond_belief_is_no_completion(server: FakeOpenAI, place: int) -> None:
+def test_a_response_with_an_absurd_token_count_is_retried(server: FakeOpenAI, place: int) -> None:
     usage = (5, 10**310) if place else (10**310, 5)
     server.expect("Hello?", Say("Hello.", usage=usage), Say("Hello."))
     with policy_for(server, usd_per_million_prompt_tokens=1.0) as policy:
@@ -326,7 +326,9 @@ UNREAD = {
 
 
 @pytest.mark.parametrize(("bad", "why"), UNREAD.values(), ids=UNREAD)
-def test_an_answer_is_read_up_to_a_bound(server: FakeOpenAI, bad: Behaviour, why: str) -> None:
+def test_compressed_and_endless_responses_are_refused(
+    server: FakeOpenAI, bad: Behaviour, why: str
+) -> None:
     error = failure(server, [bad, bad], max_attempts=2)
     assert f"gave no answer 2 times: the response is {why}. Check that base_url" in str(error)
 
@@ -347,7 +349,7 @@ def test_a_charset_that_decodes_no_text_is_ignored(server: FakeOpenAI, status: i
     assert why in str(failure(server, [bad], max_attempts=1))
 
 
-def test_cookies_are_neither_kept_nor_sent(server: FakeOpenAI) -> None:
+def test_cookies_are_neither_stored_nor_sent(server: FakeOpenAI) -> None:
     busy = [Refuse(500, headers={"Set-Cookie": f"n{n}={'x' * 2000}"}) for n in range(2)]
     server.expect("Hello?", *busy, Say("Hello."))
     with policy_for(server, max_attempts=3) as policy:
@@ -356,14 +358,14 @@ def test_cookies_are_neither_kept_nor_sent(server: FakeOpenAI) -> None:
     assert server.cookies == []
 
 
-def test_a_redirect_to_an_impossible_address_is_a_fault(server: FakeOpenAI) -> None:
+def test_a_redirect_to_an_invalid_address_raises_a_model_error(server: FakeOpenAI) -> None:
     bad = Refuse(307, headers={"Location": "http://127.0.0.1:99999/"})
     error = failure(server, [bad], max_attempts=1)
     assert "Check that the server runs and that base_url is right." in str(error)
 
 
 @pytest.mark.parametrize("body", NO_COMPLETION.values(), ids=NO_COMPLETION)
-def test_what_is_no_completion_is_asked_for_again(server: FakeOpenAI, body: bytes) -> None:
+def test_a_response_that_is_no_completion_is_retried(server: FakeOpenAI, body: bytes) -> None:
     server.expect("Hello?", Raw(body), Raw(body), Say("Hello."))
     with policy_for(server, max_attempts=3) as policy:
         assert ask(policy, "Hello?") == [Completion("Hello.", None)]
@@ -371,7 +373,7 @@ def test_what_is_no_completion_is_asked_for_again(server: FakeOpenAI, body: byte
 
 
 @pytest.mark.parametrize("body", NO_COMPLETION.values(), ids=NO_COMPLETION)
-def test_a_server_that_never_sends_a_completion_is_an_error(
+def test_a_server_that_never_sends_a_completion_raises_a_model_error(
     server: FakeOpenAI, body: bytes
 ) -> None:
     error = failure(server, [Raw(body)] * 2, max_attempts=2)
@@ -379,7 +381,7 @@ def test_a_server_that_never_sends_a_completion_is_an_error(
     assert "Check that base_url" in str(error)
 
 
-def test_an_error_object_may_say_that_the_prompt_does_not_fit(server: FakeOpenAI) -> None:
+def test_an_error_object_in_a_response_can_report_an_overflow(server: FakeOpenAI) -> None:
     server.expect("Hello?", Raw(json.dumps({"error": {"message": OVERFLOW}}).encode()))
     with policy_for(server) as policy:
         assert ask(policy, "Hello?") == [Completion("", None, Finish.OVERFLOW)]
@@ -390,7 +392,7 @@ def test_an_error_object_may_say_that_the_prompt_does_not_fit(server: FakeOpenAI
     [Raw(b"<html>Hi</html>"), Raw(b'{"choices": ['), Refuse(408), Refuse(503), Refuse(429), Drop()],
     ids=["page", "truncated", "408", "503", "429", "dropped"],
 )
-def test_a_request_that_is_lost_costs_no_other(server: FakeOpenAI, bad: Behaviour) -> None:
+def test_a_lost_request_does_not_affect_others(server: FakeOpenAI, bad: Behaviour) -> None:
     server.expect("Hello?", Say("Hello."))
     server.expect("Bad?", bad, bad)
     server.expect("Good?", Say("Good."))
@@ -403,7 +405,7 @@ def test_a_request_that_is_lost_costs_no_other(server: FakeOpenAI, bad: Behaviou
         assert policy.counts["lost"] == 1
 
 
-def test_many_lost_requests_in_a_row_are_an_error(server: FakeOpenAI) -> None:
+def test_sixteen_lost_requests_in_a_row_raise(server: FakeOpenAI) -> None:
     server.expect("Hello?", Say("Hello."), *[Refuse(503)] * 15, Say("Hello."), *[Refuse(503)] * 16)
     with policy_for(server, max_attempts=1) as policy:
         ask(policy, "Hello?")
@@ -416,7 +418,7 @@ def test_many_lost_requests_in_a_row_are_an_error(server: FakeOpenAI) -> None:
             ask(policy, "Hello?")
 
 
-def test_a_slow_answer_is_given_up(server: FakeOpenAI) -> None:
+def test_a_slow_answer_times_out(server: FakeOpenAI) -> None:
     server.expect("Hello?", Hold(Say("late")))
     with (
         policy_for(server, max_attempts=1, timeout_s=0.2) as policy,
@@ -425,13 +427,13 @@ def test_a_slow_answer_is_given_up(server: FakeOpenAI) -> None:
         ask(policy, "Hello?")
 
 
-def test_a_slow_answer_is_asked_for_again(server: FakeOpenAI) -> None:
+def test_a_timed_out_request_is_retried(server: FakeOpenAI) -> None:
     server.expect("Hello?", Hold(Say("late")), *[Say("in time")] * 9)
     with policy_for(server, max_attempts=10, timeout_s=0.5) as policy:
         assert ask(policy, "Hello?")[0].text == "in time"
 
 
-def test_no_server_at_all() -> None:
+def test_an_unreachable_server_raises_with_advice() -> None:
     with FakeOpenAI() as gone:
         url = gone.url
     config = EndpointConfig(model="fake", base_url=url, max_attempts=2, backoff_base_s=1e-4)
@@ -450,7 +452,7 @@ def waits(caplog: pytest.LogCaptureFixture) -> list[float]:
     ("header", "cap_s", "low", "high"),
     [("0.05", 5.0, 0.05, 0.06), ("3600", 0.01, 0.01, 0.01), ("soon", 5.0, 0.0, 1e-4)],
 )
-def test_what_the_server_asks_to_wait_is_waited_up_to_the_cap(
+def test_retry_after_is_obeyed_up_to_the_backoff_cap(
     server: FakeOpenAI,
     caplog: pytest.LogCaptureFixture,
     header: str,
@@ -466,7 +468,7 @@ def test_what_the_server_asks_to_wait_is_waited_up_to_the_cap(
     assert low <= wait_s <= high
 
 
-def test_a_date_to_wait_for() -> None:
+def test_retry_after_dates_are_converted_to_seconds() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert retry_after_s("Thu, 01 Jan 2026 00:00:30 GMT", now) == 30.0
     assert retry_after_s("Wed, 31 Dec 2025 00:00:00 GMT", now) == 0.0
@@ -474,7 +476,7 @@ def test_a_date_to_wait_for() -> None:
     assert retry_after_s("nan") == 0.0
 
 
-def test_siblings_in_flight_are_counted_and_the_others_not_sent(
+def test_after_a_failure_siblings_in_flight_are_counted_and_queued_ones_not_sent(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = threading.Event()
@@ -502,7 +504,7 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(
     assert len(server.bodies) == 2
 
 
-def test_a_sibling_that_waits_to_try_again_gives_up(server: FakeOpenAI) -> None:
+def test_a_failure_stops_siblings_that_wait_to_retry(server: FakeOpenAI) -> None:
     bad = Hold(Refuse(404, "Bad."))
     server.expect("Busy?", Refuse(429, headers={"Retry-After": "3600"}))
     server.expect("Bad?", bad)
@@ -520,7 +522,7 @@ def test_a_sibling_that_waits_to_try_again_gives_up(server: FakeOpenAI) -> None:
 # Counting and caps
 
 
-def test_a_resumed_run_goes_on_counting(server: FakeOpenAI) -> None:
+def test_a_resumed_run_continues_its_counts(server: FakeOpenAI) -> None:
     server.expect("Hello?", Say("Hello."), Say("Again.", usage=(100, 50)))
     prices = {"usd_per_million_prompt_tokens": 2.0, "usd_per_million_completion_tokens": 10.0}
     with policy_for(server, **prices) as policy:
@@ -535,7 +537,7 @@ def test_a_resumed_run_goes_on_counting(server: FakeOpenAI) -> None:
     assert usage.usd == pytest.approx(770e-6)
 
 
-def test_a_request_that_may_pass_the_cap_on_tokens_is_not_sent(server: FakeOpenAI) -> None:
+def test_a_request_that_may_exceed_max_tokens_total_is_not_sent(server: FakeOpenAI) -> None:
     # 6 bytes, 16 around the message and 16 of the answer: at most 38 tokens; 15 are spent.
     server.expect("Hello?", Say("Hello."), Say("Hello."), Say("Hello."))
     with policy_for(server, max_tokens_total=15 + 38) as policy:
@@ -549,7 +551,7 @@ def test_a_request_that_may_pass_the_cap_on_tokens_is_not_sent(server: FakeOpenA
         assert policy.usage.calls == 2
 
 
-def test_a_request_that_may_pass_the_cap_on_money_is_not_sent(server: FakeOpenAI) -> None:
+def test_a_request_that_may_exceed_max_usd_total_is_not_sent(server: FakeOpenAI) -> None:
     prices = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
     server.expect("Hello?", Say("Hello."))  # 10 + 2 * 5 USD of at most 22 + 2 * 16
     with policy_for(server, max_usd_total=73.0, **prices) as policy:
@@ -561,7 +563,7 @@ def test_a_request_that_may_pass_the_cap_on_money_is_not_sent(server: FakeOpenAI
             ask(policy, "Hello?")
 
 
-def test_only_what_is_spent_refuses_and_not_what_is_in_flight(server: FakeOpenAI) -> None:
+def test_requests_in_flight_delay_others_but_do_not_refuse_them(server: FakeOpenAI) -> None:
     texts = [f"Hello{i}" for i in range(4)]
     for text in texts:
         server.expect(text, Say("Hello."))
@@ -570,7 +572,7 @@ def test_only_what_is_spent_refuses_and_not_what_is_in_flight(server: FakeOpenAI
         assert policy.usage.tokens == 60
 
 
-def test_a_request_waits_for_room_beside_those_in_flight() -> None:
+def test_a_request_waits_while_those_in_flight_may_use_up_the_cap() -> None:
     meter = Meter(Caps(max_tokens_total=2 * 38 + 37))
     request = [most_tokens(prompt("Hello?"))]
 
@@ -590,7 +592,7 @@ def test_a_request_waits_for_room_beside_those_in_flight() -> None:
     asyncio.run(three())
 
 
-def test_answers_beside_a_request_that_does_not_fit_are_returned(server: FakeOpenAI) -> None:
+def test_answers_beside_a_request_beyond_the_cap_are_returned(server: FakeOpenAI) -> None:
     long = "word " * 60
     server.expect("Hello?", Say("Hello."))
     with policy_for(server, max_tokens_total=200) as policy:
@@ -602,13 +604,13 @@ def test_answers_beside_a_request_that_does_not_fit_are_returned(server: FakeOpe
             ask(policy, long, long)
 
 
-def test_a_price_is_told_if_it_is_set(server: FakeOpenAI) -> None:
+def test_in_words_contains_the_cost_if_a_price_is_set(server: FakeOpenAI) -> None:
     for price, expected in ((0.0, "price not set"), (1.0, "0.0000 USD")):
         with policy_for(server, usd_per_million_prompt_tokens=price) as policy:
             assert policy.in_words().endswith(expected)
 
 
-def test_counts_are_on_disk_before_a_request_leaves(server: FakeOpenAI, tmp_path: Path) -> None:
+def test_counts_are_saved_before_a_request_is_sent(server: FakeOpenAI, tmp_path: Path) -> None:
     file, hold = tmp_path / "counts.json", Hold(Say("Hello."))
     server.expect("Hello?", hold)
     with policy_for(server) as policy:
@@ -632,7 +634,7 @@ def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
             ask(policy, "Hello?")
 
 
-def test_tokens_that_the_server_does_not_tell_are_unknown(
+def test_missing_token_counts_are_counted_as_unknown_and_warned_about_once(
     server: FakeOpenAI, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.expect("Hello?", *[Say("Hello.", usage=None)] * 2)
@@ -644,7 +646,7 @@ def test_tokens_that_the_server_does_not_tell_are_unknown(
     assert "no usage reported" in caplog.text
 
 
-def test_what_a_server_does_not_tell_counts_the_most_it_can_be(server: FakeOpenAI) -> None:
+def test_an_answer_without_token_counts_is_charged_the_maximum(server: FakeOpenAI) -> None:
     # 6 bytes, 16 around the message and 16 of the answer: at most 38 tokens.
     server.expect("Hello?", *[Say("Hello.", usage=None)] * 2)
     with policy_for(server, max_tokens_total=2 * 38) as policy:
@@ -654,7 +656,7 @@ def test_what_a_server_does_not_tell_counts_the_most_it_can_be(server: FakeOpenA
             ask(policy, "Hello?")
 
 
-def test_a_server_that_tells_nothing_was_spent_reaches_the_cap(server: FakeOpenAI) -> None:
+def test_a_server_that_reports_zero_tokens_still_reaches_the_cap(server: FakeOpenAI) -> None:
     question, answer = "word " * 60, "word " * 6  # at least 300 // 6 and 30 // 6 tokens
     server.expect(question, *[Say(answer, usage=(0, 0))] * 2)
     prices = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
@@ -670,7 +672,7 @@ def test_a_server_that_tells_nothing_was_spent_reaches_the_cap(server: FakeOpenA
 @pytest.mark.parametrize(
     ("fault", "tokens"), [(Raw(b"<html>"), 50), (Drop(), 50), (Refuse(503), 0)]
 )
-def test_a_prompt_sent_in_vain_counts_unless_it_was_refused(
+def test_a_failed_attempt_is_charged_for_its_prompt_unless_it_was_refused(
     server: FakeOpenAI, fault: Behaviour, tokens: int
 ) -> None:
     question = "word " * 60
@@ -681,7 +683,7 @@ def test_a_prompt_sent_in_vain_counts_unless_it_was_refused(
         assert policy.usage.tokens == 71
 
 
-def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
+def test_a_prompt_that_reaches_no_server_is_not_charged() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
@@ -702,7 +704,7 @@ def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
         ("http://127.0.0.1:1/v1", {"http_proxy": "http://proxy:3128"}, ""),
     ],
 )
-def test_a_proxy_of_the_environment_is_known(
+def test_a_proxy_from_the_environment_is_detected(
     url: str, names: dict[str, str], variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -713,7 +715,7 @@ def test_a_proxy_of_the_environment_is_known(
     assert EndpointConfig(base_url=url).proxy == (f"{variable}=proxy:3128" if variable else "")
 
 
-def test_a_proxy_that_is_in_the_way_is_named(
+def test_an_error_behind_a_proxy_mentions_the_proxy(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = server.url.removesuffix("/v1")  # knows nothing of other servers
@@ -742,7 +744,9 @@ def texts_of(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__ or error.__context__
 
 
-def test_the_key_is_nowhere(server: FakeOpenAI, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_api_key_is_in_no_error_log_or_state(
+    server: FakeOpenAI, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     server.key = "another"
     server.expect("Hello?")
@@ -755,7 +759,7 @@ def test_the_key_is_nowhere(server: FakeOpenAI, caplog: pytest.LogCaptureFixture
     assert not [text for text in [*texts, str(policy.state_dict())] if KEY in text]
 
 
-def test_a_local_server_gets_a_place_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_api_key_a_placeholder_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeOpenAI() as local:
         local.expect("Hello?", Say("Hello."), Say("Hello."))
         with policy_for(local, api_key_env=None) as policy:
@@ -768,14 +772,16 @@ def test_a_local_server_gets_a_place_holder(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-é", "two words"])
-def test_what_cannot_be_a_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_an_invalid_api_key_is_refused_without_printing_it(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
     monkeypatch.setenv("MY_KEY", key)
     with pytest.raises(ConfigError, match="MY_KEY") as caught:
         OpenAIPolicy(EndpointConfig(model="fake", api_key_env="MY_KEY"))
     assert key not in str(caught.value)
 
 
-def test_a_key_has_no_place_in_the_url() -> None:
+def test_a_url_with_a_password_or_without_a_scheme_is_refused() -> None:
     with pytest.raises(ValidationError) as caught:
         EndpointConfig(model="fake", base_url="https://user:sk-1@host/v1")
     assert "sk-1" not in str(caught.value)
@@ -791,7 +797,7 @@ def test_a_cap_on_money_needs_prices() -> None:
 # The loop
 
 
-def test_use_inside_a_running_loop(server: FakeOpenAI) -> None:
+def test_the_policy_works_inside_a_running_event_loop(server: FakeOpenAI) -> None:
     server.expect("Hello?", Say("Hello."))
 
     async def notebook() -> list[Completion]:
@@ -801,7 +807,7 @@ def test_use_inside_a_running_loop(server: FakeOpenAI) -> None:
     assert asyncio.run(notebook())[0].text == "Hello."
 
 
-def test_a_closed_policy_says_so(server: FakeOpenAI) -> None:
+def test_a_closed_policy_raises_a_model_error(server: FakeOpenAI) -> None:
     server.expect("Hello?", Say("Hello."))
     policy = policy_for(server)
     ask(policy, "Hello?")
@@ -812,9 +818,7 @@ def test_a_closed_policy_says_so(server: FakeOpenAI) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_told_to_create_its_own_policy(
-    server: FakeOpenAI, tmp_path: Path
-) -> None:
+def test_a_forked_process_must_create_its_own_policy(server: FakeOpenAI, tmp_path: Path) -> None:
     """Without a thread that runs the loop, a request there would wait for ever."""
     server.expect("Hello?", Say("Hello."), Say("Hello."))
     counts, report = tmp_path / "counts.json", tmp_path / "said"
@@ -851,7 +855,7 @@ async def _nothing() -> None:
     return
 
 
-def test_an_interrupt_cancels_the_work_before_it_is_passed_on() -> None:
+def test_an_interrupt_cancels_the_running_work_before_it_is_raised() -> None:
     main, steps = threading.get_ident(), []
 
     async def work() -> None:
@@ -868,7 +872,7 @@ def test_an_interrupt_cancels_the_work_before_it_is_passed_on() -> None:
     loop.close()
 
 
-def test_a_policy_that_nobody_closed_leaves_nothing_behind(server: FakeOpenAI) -> None:
+def test_a_policy_that_is_not_closed_causes_no_resource_warning(server: FakeOpenAI) -> None:
     server.expect("Hello?", Say("Hello."))
     code = (
         "import sys\n"

@@ -77,7 +77,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @given(st.lists(st.integers(1, 20), max_size=30), st.integers(1, 25))
-def test_packing_loses_nothing_and_keeps_to_the_limit(lengths: list[int], limit: int) -> None:
+def test_packing_loses_no_sequence_and_respects_the_limit(lengths: list[int], limit: int) -> None:
     rows = pack(lengths, limit)
     assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
     for row in rows:
@@ -87,7 +87,7 @@ def test_packing_loses_nothing_and_keeps_to_the_limit(lengths: list[int], limit:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_packed_row_equals_the_sequences_one_by_one(name: str) -> None:
+def test_logits_of_a_packed_row_equal_those_of_single_sequences(name: str) -> None:
     kind, settings = MODELS[name]
     model = make(kind, **settings)
     packed = model.lm_head(packed_hidden(model, sequences()))
@@ -96,7 +96,7 @@ def test_a_packed_row_equals_the_sequences_one_by_one(name: str) -> None:
     check_packing(model)
 
 
-def test_a_row_equals_a_padded_batch() -> None:
+def test_a_packed_row_equals_a_padded_batch() -> None:
     model = make(LlamaConfig)
     longest = max(LENGTHS)
     ids = torch.tensor([[*s, *[0] * (longest - len(s))] for s in sequences()])
@@ -107,7 +107,7 @@ def test_a_row_equals_a_padded_batch() -> None:
     )
 
 
-def test_no_token_sees_another_sequence() -> None:
+def test_no_token_attends_to_another_sequence() -> None:
     model = make(Qwen3Config)
     first, second, *rest = sequences()
     before = packed_hidden(model, [first, second, *rest])
@@ -138,7 +138,7 @@ def alike() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sequences_that_begin_alike_equal_each_alone(name: str) -> None:
+def test_sequences_with_a_common_beginning_equal_each_computed_alone(name: str) -> None:
     kind, settings = MODELS[name]
     model = make(kind, **settings)
     read: list[int] = []
@@ -152,7 +152,7 @@ def test_sequences_that_begin_alike_equal_each_alone(name: str) -> None:
     assert sum(read[1:]) == sum(map(len, alike()))
 
 
-def test_gradients_of_sequences_that_begin_alike_are_those_of_each_alone() -> None:
+def test_gradients_of_sequences_with_a_common_beginning_equal_those_of_each_alone() -> None:
     model = make(Qwen3Config)
     rng = torch.Generator().manual_seed(2)
     wanted = torch.randn(sum(map(len, alike())), SHAPE["hidden_size"], generator=rng)
@@ -168,7 +168,7 @@ def test_gradients_of_sequences_that_begin_alike_are_those_of_each_alone() -> No
         assert (together - alone).norm() <= 1e-5 * alone.norm()
 
 
-def test_no_token_sees_another_sequence_that_begins_alike() -> None:
+def test_no_token_attends_to_another_sequence_with_a_common_beginning() -> None:
     model = make(LlamaConfig)
     begun = alike()[3]
     changed = [[*begun, 5, 6, 7], [*begun, 5, 6, 8], [*begun, 9, 9]]
@@ -182,7 +182,7 @@ def test_no_token_sees_another_sequence_that_begins_alike() -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=8))
-def test_a_row_holds_each_beginning_once(texts: list[list[int]]) -> None:
+def test_a_shared_row_contains_each_common_beginning_once(texts: list[list[int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "MIN_SHARED", 1)
         parts = lay_out(texts, share=True)
@@ -194,13 +194,13 @@ def test_a_row_holds_each_beginning_once(texts: list[list[int]]) -> None:
     assert sum(len(part.ids) for part in parts) == len(beginnings)
 
 
-def test_a_row_that_is_not_shared_holds_the_sequences_in_order() -> None:
+def test_an_unshared_row_contains_the_sequences_in_order() -> None:
     parts = lay_out(alike(), share=False)
     assert [part.ids for part in parts] == alike()
     assert [part.path for part in parts] == [[(i, len(ids))] for i, ids in enumerate(alike())]
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_packing_leaves_the_model_unchanged() -> None:
     model = make(LlamaConfig)
     ids = torch.tensor([sequences()[0]])
     settings = {"max_new_tokens": 8, "do_sample": False, "output_logits": True}
@@ -212,21 +212,21 @@ def test_the_model_is_left_as_it_was() -> None:
     assert torch.equal(torch.stack(wanted.logits), torch.stack(again.logits))
 
 
-def test_a_forward_pass_that_fails_leaves_the_model_as_it_was() -> None:
+def test_a_failed_forward_pass_leaves_the_model_unchanged() -> None:
     model = make(LlamaConfig)
     with pytest.raises(IndexError):
         packed_hidden(model, [[1, 5_000]])
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_attention_of_another_kind_is_refused() -> None:
+def test_unsupported_kinds_of_attention_are_refused() -> None:
     with pytest.raises(ModelError, match=r"GptOssAttention.*s_aux"):
         check_packing(make(GptOssConfig, num_local_experts=2, num_experts_per_tok=1))
     with pytest.raises(ModelError, match=r"Gemma2Attention.*softcap"):
         check_packing(make(Gemma2Config, final_logit_softcapping=None))
 
 
-def test_changed_logits_are_refused() -> None:
+def test_a_model_that_transforms_its_logits_is_refused() -> None:
     with pytest.raises(ModelError, match=r"Gemma2ForCausalLM.*final_logit_softcapping"):
         head_of(make(Gemma2Config))
 
@@ -244,7 +244,7 @@ def test_a_recurrent_model_is_refused() -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("shares", [False, True])
-def test_the_kernel_is_called_as_the_loop_would_be(
+def test_the_varlen_kernel_is_called_with_arguments_that_reproduce_the_loop(
     monkeypatch: pytest.MonkeyPatch, window: int | None, groups: int, shares: bool
 ) -> None:
     """The kernel itself needs a GPU; what stands in for it is written from its documentation."""

@@ -177,14 +177,16 @@ def margin(name: str, prompt: Sequence[int], ask: Ask, seed: tuple[int, int], n:
 @pytest.mark.parametrize("name", MODELS)
 @given(script=scripts, max_bytes=memories)
 @settings(max_examples=12)
-def test_ids_are_the_same(name: str, script: list[Call], max_bytes: int) -> None:
+def test_sampled_ids_are_equal_with_and_without_a_cache(
+    name: str, script: list[Call], max_bytes: int
+) -> None:
     check_double(name, script, max_bytes)
     note(f"draws decided by rounding: {check_single(name, script, max_bytes)}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_ids_are_the_same_in_500_conversations(
+def test_sampled_ids_are_equal_with_and_without_a_cache_in_500_conversations(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided = []
@@ -201,7 +203,7 @@ def test_ids_are_the_same_in_500_conversations(
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
-def test_each_token_is_read_once(name: str) -> None:
+def test_each_token_is_computed_once(name: str) -> None:
     network, prefixes = model(name, torch.float32), PrefixCache(10**9)
     asks = [Ask(tuple(range(1, 31)) + (place % 2 + 1,) * 20, 1.0, 4) for place in range(8)]
     sample(network, asks, prefixes)
@@ -229,7 +231,7 @@ def test_an_answer_does_not_depend_on_its_batch() -> None:
     assert len({one.ids for one in sample(network, [asks[0]] * 6, PrefixCache(0))}) > 1
 
 
-def test_what_was_used_last_stays() -> None:
+def test_the_least_recently_used_prefix_is_evicted() -> None:
     layers = [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))]
     prefixes = PrefixCache(3 * 80)
     for first in (1, 2, 3):
@@ -243,7 +245,7 @@ def test_what_was_used_last_stays() -> None:
     assert prefixes.n_bytes == 0
 
 
-def test_what_prompts_share() -> None:
+def test_shared_prefixes_finds_the_common_beginnings_of_prompts() -> None:
     root, left, right = tuple(range(20)), (1,) * 20, (2,) * 20
     prompts = [root + left + (3,), root + left + (4,), root + right, root + right]
     assert list(shared_prefixes(prompts)) == [[root], [root + left, (root + right)[:-1]]]
@@ -253,7 +255,7 @@ def test_what_prompts_share() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_log_probabilities_are_those_of_transformers_own_forward_pass(name: str) -> None:
+def test_log_probabilities_equal_those_of_a_transformers_forward_pass(name: str) -> None:
     network = model(name, torch.float64)
     rng = np.random.default_rng(1)
     asks = [Ask(tuple(rng.integers(1, VOCABULARY, size=n).tolist()), 1.0, 6) for n in (3, 20, 9)]
@@ -265,7 +267,7 @@ def test_log_probabilities_are_those_of_transformers_own_forward_pass(name: str)
         assert answer.logprobs == pytest.approx([float(logp) for logp in wanted], abs=1e-12)
 
 
-def test_one_new_token_reads_each_key_head_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoding_a_token_attends_once_per_key_head(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[tuple[int, int]] = []
     attention = padded.scaled_dot_product_attention
 

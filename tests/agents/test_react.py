@@ -57,7 +57,7 @@ class ThinksAloud:
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_the_action_after_a_thought_is_done_and_the_thought_stays(
+def test_the_action_after_a_thought_is_executed_and_the_thought_stays_in_the_prompt(
     name: str, engine: Callable[[str], None]
 ) -> None:
     benchmark = name.removesuffix("_short")
@@ -84,7 +84,7 @@ def test_the_action_after_a_thought_is_done_and_the_thought_stays(
 
 @pytest.mark.parametrize("name", ["alfworld", "appworld", "bfcl", "webshop",
                                   "alfworld_short", "webshop_short"])  # fmt: skip
-def test_only_the_system_message_differs(name: str) -> None:
+def test_the_react_style_changes_only_the_system_message(name: str) -> None:
     prompt = load_prompt(f"prompts/{name}.j2")
     plain, react = prompt.system(VIEW), prompt.system(VIEW, style="react")
     assert "Thought:" not in plain
@@ -112,25 +112,27 @@ def test_only_the_system_message_differs(name: str) -> None:
         ("print('Thought: no')", "text", "print('Thought: no')"),
     ],
 )  # fmt: skip
-def test_the_action_is_read_after_the_thought(answer: str, form: str, action: str) -> None:
+def test_the_action_is_extracted_without_the_thought_line(
+    answer: str, form: str, action: str
+) -> None:
     assert action_of(without_thought_line(answer), form) == action  # type: ignore[arg-type]
 
 
 @given(st.lists(st.sampled_from(["Thought:", "\n", "a", " ", "<action>", "```"])).map("".join))
-def test_any_answer_can_be_read(answer: str) -> None:
+def test_the_thought_line_is_removed_from_any_text_without_an_exception(answer: str) -> None:
     left = without_thought_line(answer)
     assert left in (answer, left.strip())
     assert left in answer
 
 
-def test_thoughts_have_one_place() -> None:
+def test_the_react_style_with_thinking_is_refused() -> None:
     with pytest.raises(ValidationError, match="Set thinking = false"):
         ChatConfig(style="react", thinking=True)
     with pytest.raises(ConfigError, match="thinking = false"):
         load_config(None, sets=["policy.chat.style=react", "policy.chat.thinking=true"], environ={})
 
 
-def test_a_prompt_without_words_for_the_style_is_refused() -> None:
+def test_a_prompt_without_instructions_for_the_style_is_refused() -> None:
     class Silent:
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             raise AssertionError

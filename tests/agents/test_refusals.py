@@ -152,7 +152,7 @@ def server() -> Iterator[FakeOpenAI]:
     ],
     ids=[*OVERFLOWS, *(f"{name} refuses" for name in REFUSALS), *UNKNOWN],
 )
-def test_one_refused_request_harms_no_other(
+def test_a_refused_request_does_not_affect_others(
     server: FakeOpenAI,
     refusal: tuple[int, Any],
     finish: Finish,
@@ -171,7 +171,7 @@ def test_one_refused_request_harms_no_other(
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 
-def test_a_server_that_refuses_every_request_is_an_error(server: FakeOpenAI) -> None:
+def test_a_server_that_refuses_every_request_raises_a_model_error(server: FakeOpenAI) -> None:
     for number in range(4):
         server.expect(f"{number}?", Refuse(400, "Your request is peculiar."))
     with (
@@ -183,7 +183,7 @@ def test_a_server_that_refuses_every_request_is_an_error(server: FakeOpenAI) -> 
 
 
 @pytest.mark.parametrize("message", ["Your request is peculiar.", "Blocked by a content filter."])
-def test_sixteen_refusals_in_a_row_are_an_error(server: FakeOpenAI, message: str) -> None:
+def test_sixteen_refusals_in_a_row_raise(server: FakeOpenAI, message: str) -> None:
     no = Refuse(400, message)
     server.expect("?", Say("Yes."), *[no] * 15, Say("Yes."), *[no] * 16)
     with policy_for(server) as policy:
@@ -217,7 +217,7 @@ def answer_to(odd: Behaviour) -> Any:
         (body(*UNKNOWN["words"]), EndReason.MODEL_LOST),
     ],
 )
-def test_the_other_episodes_are_played_to_their_ends(odd: Behaviour, end: EndReason) -> None:
+def test_a_refused_request_ends_its_own_episode_only(odd: Behaviour, end: EndReason) -> None:
     envs = EnvPool(lambda: gym.make("Toy-v0", split="val", disable_env_checker=True))
     episodes = [EvalEpisode(task, 0) for task in BENCHMARK.tasks(Split.VAL)]
     with FakeOpenAI(answer=answer_to(odd)) as server, policy_for(server) as policy:

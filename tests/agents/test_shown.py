@@ -68,7 +68,9 @@ def envs() -> Iterator[EnvPool]:
 
 @pytest.mark.parametrize("name", [*TEMPLATES])
 @pytest.mark.parametrize("strip", [False, True])
-def test_a_causal_episode_stays_one_segment(name: str, strip: bool, envs: EnvPool) -> None:
+def test_a_causal_episode_with_changed_observations_stays_one_segment(
+    name: str, strip: bool, envs: EnvPool
+) -> None:
     format_ = format_of(name)
     policy, interface = Drawing(format_, ANSWERS), Remarks()
     cue = Cue("Red is fine.", "turn", "red", strip)
@@ -85,7 +87,7 @@ def test_a_causal_episode_stays_one_segment(name: str, strip: bool, envs: EnvPoo
 
 
 @pytest.mark.parametrize("context", [*CONFIGS])
-def test_what_a_step_is_said_to_have_shown_is_what_its_prompt_holds(
+def test_the_observation_recorded_for_a_step_is_the_one_in_its_prompt(
     context: str, envs: EnvPool
 ) -> None:
     policy, interface = Drawing(format_of(next(iter(TEMPLATES))), ANSWERS), Remarks()
@@ -110,7 +112,7 @@ def test_what_a_step_is_said_to_have_shown_is_what_its_prompt_holds(
             assert len(re.findall(own, text)) == len(re.findall(own + r" M\d+M", text))
 
 
-def test_an_evaluation_after_it_is_told_as_ever(envs: EnvPool) -> None:
+def test_changed_observations_in_training_do_not_change_evaluation_prompts(envs: EnvPool) -> None:
     free = Drawing(format_of(next(iter(TEMPLATES))), ANSWERS)
     evaluate(ChatAgent(free, TELLS), VAL[:2], envs)
     policy = Drawing(format_of(next(iter(TEMPLATES))), ANSWERS)

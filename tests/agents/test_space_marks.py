@@ -83,7 +83,7 @@ CHAT = [
 
 @pytest.mark.parametrize("template", [INST, TAGS], ids=["inst", "tags"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids_are_those_of_the_whole_text(kind: str, template: str) -> None:
+def test_ids_equal_those_of_the_whole_text(kind: str, template: str) -> None:
     format_ = ChatFormat(trained(kind, template))
     for chat in (CHAT[:1], CHAT):
         own = format_.tokenizer.apply_chat_template(
@@ -100,7 +100,7 @@ def test_ids_are_those_of_the_whole_text(kind: str, template: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_of_special_tokens_are_plain_text(kind: str) -> None:
+def test_names_of_special_tokens_in_a_message_are_plain_text(kind: str) -> None:
     format_ = ChatFormat(trained(kind, TAGS))
     special = set(format_.tokenizer.convert_tokens_to_ids(SPECIAL[1:]))
 

@@ -224,9 +224,7 @@ def check(
 
 @settings(max_examples=400)
 @given(st.data())
-def test_a_causal_episode_is_one_segment_whatever_is_told_and_stripped(
-    envs: EnvPool, data: st.DataObject
-) -> None:
+def test_a_causal_episode_is_one_segment_with_any_cues(envs: EnvPool, data: st.DataObject) -> None:
     format_ = format_of(data.draw(st.sampled_from(sorted(TEMPLATES))))
     prompt = data.draw(st.sampled_from([TOY, SILENT]))
     check(format_, CONFIGS["causal"], prompt, data.draw(CUES), data.draw(ANSWERS), envs)
@@ -235,7 +233,7 @@ def test_a_causal_episode_is_one_segment_whatever_is_told_and_stripped(
 @pytest.mark.parametrize("context", ["window, notes", "self_managed, notes"])
 @settings(max_examples=40)
 @given(st.data())
-def test_what_the_model_writes_itself_is_the_same_whatever_is_stripped(
+def test_stripped_cues_leave_no_trace_in_histories_with_model_notes(
     context: str, envs: EnvPool, data: st.DataObject
 ) -> None:
     format_ = format_of(data.draw(st.sampled_from(sorted(TEMPLATES))))
@@ -245,7 +243,7 @@ def test_what_the_model_writes_itself_is_the_same_whatever_is_stripped(
 @pytest.mark.parametrize("context", ["reasoning", "window", "self_managed"])
 @settings(max_examples=200)
 @given(st.data())
-def test_no_context_leaves_a_trace_of_what_is_stripped(
+def test_stripped_cues_leave_no_trace_in_rewritten_histories(
     context: str, envs: EnvPool, data: st.DataObject
 ) -> None:
     format_ = format_of(data.draw(st.sampled_from(sorted(TEMPLATES))))
@@ -257,13 +255,13 @@ def test_no_context_leaves_a_trace_of_what_is_stripped(
 @pytest.mark.parametrize("context", CONFIGS)
 @settings(max_examples=10)
 @given(CUES, ANSWERS)
-def test_with_the_tokenizer_of_a_real_model(
+def test_stripped_cues_leave_no_trace_with_the_tokenizer_of_smollm2(
     context: str, envs: EnvPool, cues: tuple[Cue, ...], answers: list[str]
 ) -> None:
     check(format_of("smollm2"), CONFIGS[context], TOY, cues, answers, envs)
 
 
-def test_a_template_without_a_system_message_says_that_a_cue_cannot_stand_there(
+def test_a_system_cue_raises_if_the_template_rejects_system_messages(
     envs: EnvPool,
 ) -> None:
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
@@ -284,7 +282,7 @@ def view(*cues: Cue) -> View:
 
 
 class TestPolicies:
-    def test_one_that_does_not_say_what_is_left_is_refused(self) -> None:
+    def test_a_policy_that_returns_no_trained_prompt_ids_is_refused(self) -> None:
         class Careless(Drawing):
             def generate(self, requests: Sequence[Request]) -> list[Completion]:
                 plain = [dataclasses.replace(r, trained=None) for r in requests]  # type: ignore
@@ -297,7 +295,7 @@ class TestPolicies:
         assert isinstance(act.decision, TokenDecision)
         assert act.decision.trained_prompt_ids is None
 
-    def test_one_without_tokens_answers_what_it_is_told(self) -> None:
+    def test_a_policy_without_tokens_gets_the_prompt_with_its_cues(self) -> None:
         class Text:
             def generate(self, requests: Sequence[Any]) -> list[Completion]:
                 assert all("Red was dark." in r.messages[1].content for r in requests)
@@ -306,9 +304,7 @@ class TestPolicies:
         (act,) = ChatAgent(Text(), TOY).act([view(STRIPPED)])
         assert (act.text, act.decision) == ("hm", None)
 
-    def test_what_was_stripped_is_so_when_a_tape_is_replayed(
-        self, envs: EnvPool, tmp_path: Path
-    ) -> None:
+    def test_a_replayed_tape_restores_stripped_prompts(self, envs: EnvPool, tmp_path: Path) -> None:
         store = AnswerFile(tmp_path / "answers.jsonl")
         policy = Drawing(format_of("chatml"), ["hm", "<action>press red</action>"])
         cues = (STRIPPED, Cue("One action.", "turn"))
@@ -321,7 +317,7 @@ class TestPolicies:
             played(again, (STRIPPED._replace(strip=False), cues[1]), envs)
         assert policy.prompts == []
 
-    def test_what_is_trained_on_must_have_room_too(self) -> None:
+    def test_the_trained_prompt_must_fit_the_context_too(self) -> None:
         policy = Drawing(format_of("default system"), ["hm"])
         short, long = (Message("system", "x"), Message("user", "?")), (Message("user", "?"),)
         n_short, n_long = (len(policy.format.prompt_ids(m)) for m in (short, long))
@@ -342,7 +338,7 @@ class TestPolicies:
         (answer,) = policy.generate([Prompt(short, Sampling(1.0, 99), trained=long)])
         assert answer.finish is Finish.OVERFLOW
 
-    def test_a_demonstration_is_of_the_prompt_that_is_trained_on(self) -> None:
+    def test_a_demonstration_uses_the_stripped_prompt(self) -> None:
         policy = Drawing(format_of("chatml"), ["hm"])
         agent = ChatAgent(policy, TOY)
         permanent = Cue("One action.", "turn")
@@ -352,7 +348,7 @@ class TestPolicies:
         assert "One action." in policy.format.decode(demonstration.prompt_ids)
 
 
-def test_segments_tell_whether_they_were_stripped() -> None:
+def test_segments_record_whether_their_prompt_was_stripped() -> None:
     plain = TokenDecision((5, 6), (7,), (-0.1,))
     first = dataclasses.replace(plain, trained_prompt_ids=(5,))
     second = TokenDecision((5, 6, 7, 8), (9,), (-0.2,), trained_prompt_ids=(5, 7, 8))

@@ -60,7 +60,7 @@ def decisions(policy: TinyPolicy, asked: list[Choice]) -> list[ChoiceDecision]:
 
 
 class TestPolicy:
-    def test_logprobs_are_those_it_sampled_with(self) -> None:
+    def test_logprobs_equal_those_recorded_while_sampling(self) -> None:
         policy = shaken()
         answers = decisions(policy, requests(40))
         logp, mask = policy.logprobs(answers)
@@ -79,12 +79,12 @@ class TestPolicy:
             ]
             assert policy.logprobs(every)[0].exp().sum().item() == pytest.approx(1.0, abs=1e-5)
 
-    def test_a_decision_knows_the_version_that_took_it(self) -> None:
+    def test_a_decision_records_the_policy_version(self) -> None:
         policy = shaken()
         policy.version = 5
         assert {decision.policy_version for decision in decisions(policy, requests(3))} == {5}
 
-    def test_draws_follow_the_probabilities(self) -> None:
+    def test_sampled_frequencies_match_the_probabilities(self) -> None:
         policy, asked = shaken(), requests(7)[6]
         answers = decisions(policy, [asked] * 4000)
         shares = np.bincount([d.index for d in answers], minlength=len(asked.choices)) / 4000
@@ -92,7 +92,7 @@ class TestPolicy:
         expected = policy.logprobs(every)[0].exp()[:, 0].tolist()
         assert shares.tolist() == pytest.approx(expected, abs=0.03)
 
-    def test_greedy_takes_the_best_and_draws_nothing(self) -> None:
+    def test_greedy_choices_take_the_best_candidate_without_random_draws(self) -> None:
         policy, asked = shaken(), requests(20, temperature=0.0)
         before = policy.state_dict()["rng"]
         first, second = decisions(policy, asked), decisions(policy, asked)
@@ -105,7 +105,7 @@ class TestPolicy:
             ]
             assert int(policy.logprobs(every)[0].argmax()) == decision.index
 
-    def test_temperature_sharpens(self) -> None:
+    def test_a_lower_temperature_chooses_the_best_candidate_more_often(self) -> None:
         policy, asked = shaken(), requests(7)[6]
         cold = Choice(asked.context, asked.choices, Sampling(0.2))
         (best,) = decisions(policy, [Choice(asked.context, asked.choices, Sampling(0.0))])
@@ -116,7 +116,7 @@ class TestPolicy:
 
         assert share(cold) > share(asked) + 0.1
 
-    def test_state_round_trip_gives_the_same_stream(self) -> None:
+    def test_a_restored_state_gives_the_same_choices(self) -> None:
         policy, asked = shaken(), requests(30)
         policy.fit_words(["w1 w2 w3", "w1 w2", "w1"])
         policy.version = 7
@@ -134,11 +134,11 @@ class TestPolicy:
         decisions(other, asked)
         assert other.logprobs(answers)[0].tolist() == policy.logprobs(answers)[0].tolist()
 
-    def test_another_size_is_refused(self) -> None:
+    def test_the_state_of_another_size_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="saved config"):
             TinyPolicy(SMALL).load_state_dict(TinyPolicy(TinyConfig()).state_dict())
 
-    def test_the_cache_changes_nothing(self) -> None:
+    def test_the_size_of_the_cache_does_not_change_choices(self) -> None:
         asked = requests(30)
         streams = []
         for max_cached in (0, 3, 20_000):
@@ -148,7 +148,7 @@ class TestPolicy:
             assert len(policy._encoder._whole) <= max_cached
         assert streams[0] == streams[1] == streams[2]
 
-    def test_a_frozen_copy_stays_as_it_was(self) -> None:
+    def test_a_frozen_copy_is_unchanged_by_training(self) -> None:
         policy = shaken()
         answers = decisions(policy, requests(5))
         frozen = policy.frozen_copy()
@@ -159,7 +159,7 @@ class TestPolicy:
         torch.testing.assert_close(frozen.logprobs(answers)[0], expected, atol=0, rtol=0)
         assert not frozen.logprobs(answers)[0].requires_grad
 
-    def test_leaves_the_global_generator_alone(self) -> None:
+    def test_the_global_random_generator_is_not_used(self) -> None:
         torch.manual_seed(3)
         expected = torch.rand(3)
         torch.manual_seed(3)
@@ -168,7 +168,7 @@ class TestPolicy:
         policy.logprobs(decisions(policy, requests(3)))
         assert torch.equal(torch.rand(3), expected)
 
-    def test_refuses_what_it_cannot_do(self) -> None:
+    def test_prompts_and_empty_choices_are_refused(self) -> None:
         policy = TinyPolicy(SMALL)
         with pytest.raises(ConfigError, match="with at least one candidate"):
             policy.generate([Prompt(messages=())])
@@ -178,13 +178,13 @@ class TestPolicy:
 
 
 class TestFeatures:
-    def test_a_candidate_is_a_leading_word_and_an_argument(self) -> None:
+    def test_a_candidate_is_split_into_a_leading_word_and_an_argument(self) -> None:
         assert split_candidate("click[Buy Now]") == ("click", "buy now")
         assert split_candidate("cd(folder='document')") == ("cd", "folder='document")
         assert split_candidate("look") == ("look", "")
         assert split_candidate("[]") == ("", "")
 
-    def test_context_reaches_to_the_next_candidate(self) -> None:
+    def test_the_context_of_a_candidate_ends_at_the_next_candidate(self) -> None:
         pairs = find_contexts(["b1", "b2", "b3", "b4"], SHOP.observation)
         assert [parse(text).words for _, text in pairs] == [
             ("blue", "mug", "12.00"),
@@ -194,26 +194,26 @@ class TestFeatures:
         ]
         assert [position >= 0 for position, _ in pairs] == [True, True, True, False]
 
-    def test_context_of_the_last_words_of_an_argument(self) -> None:
+    def test_the_last_words_of_an_argument_are_matched_as_whole_words(self) -> None:
         ((position, text),) = find_contexts(
             ["to drawer 1"], "You see drawer 11 and drawer 1, closed."
         )
         assert position > 0.5
         assert text == ", closed."
 
-    def test_arrays_fit_together(self) -> None:
+    def test_encoded_arrays_have_consistent_shapes(self) -> None:
         encoded = Encoder(WordWeights(), buckets=64).encode(SHOP, CLICKS)
         assert encoded.dense.shape == (3, N_DENSE)
         assert encoded.n_words.tolist() == [2, 2, 2]
         assert encoded.words.max() < 64
         assert np.isfinite(encoded.dense).all()
 
-    def test_the_candidate_whose_context_matches_stands_out(self) -> None:
+    def test_the_candidate_whose_context_matches_the_instruction_scores_highest(self) -> None:
         dense = Encoder(WordWeights(), buckets=64).encode(SHOP, CLICKS).dense
         matches = dense[:, 4]  # share of the instruction that the context covers
         assert matches[1] > matches[0] > matches[2]
 
-    def test_the_same_numbers_in_every_process(self) -> None:
+    def test_features_are_the_same_in_every_process(self) -> None:
         code = (
             "import hashlib; from tests.agents.test_tiny import *\n"
             "encoder = Encoder(WordWeights.fit([SHOP.observation, 'a red cup']), buckets=64)\n"
@@ -245,7 +245,7 @@ class TestFeatures:
         assert np.isfinite(encoded.dense).all()
 
 
-def test_importing_it_does_not_import_torch() -> None:
+def test_importing_the_tiny_policy_does_not_import_torch() -> None:
     code = "import sys, coevo_gym.agents.tiny.policy; print('torch' in sys.modules)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
@@ -253,7 +253,7 @@ def test_importing_it_does_not_import_torch() -> None:
     assert process.stdout.strip() == "False"
 
 
-def test_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_torch_raises_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "coevo_gym.agents.nets", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"pip install .*\[train\]"):

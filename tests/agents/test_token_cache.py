@@ -24,7 +24,7 @@ class Counted:
         return [ord(letter) for letter in text]
 
 
-def test_texts_used_last_are_kept_within_the_bound() -> None:
+def test_the_least_recently_used_text_is_evicted_at_the_bound() -> None:
     tokenise = Counted()
     ids_of = TokenCache(tokenise, max_bytes=20_000)  # 1,000 letters and their ids take 5,000
     for text in (*TEXTS[:3], TEXTS[0], TEXTS[3]):
@@ -37,7 +37,7 @@ def test_texts_used_last_are_kept_within_the_bound() -> None:
     assert tokenise.texts == [*TEXTS[:4], TEXTS[1]]
 
 
-def test_a_text_beyond_the_bound_drops_no_other() -> None:
+def test_a_text_larger_than_the_bound_evicts_no_other() -> None:
     tokenise = Counted()
     ids_of = TokenCache(tokenise, max_bytes=20_000)
     ids_of("a")
@@ -59,7 +59,7 @@ def eager_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("eager_threads")
-def test_threads_share_it() -> None:
+def test_threads_can_share_the_cache() -> None:
     ids_of = TokenCache(Counted(), max_bytes=20_000)
     with ThreadPoolExecutor(8) as pool:
         encodings = pool.map(ids_of, TEXTS * 400)

@@ -31,7 +31,7 @@ def problem(
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 100])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_value_and_gradient_are_those_of_log_softmax(chunk: int, with_bias: bool) -> None:
+def test_value_and_gradient_equal_those_of_log_softmax(chunk: int, with_bias: bool) -> None:
     hidden, weight, bias, ids, temperature = problem(7, 5, 11)
     leaves = (hidden, weight, bias) if with_bias else (hidden, weight)
     b = bias if with_bias else None
@@ -45,7 +45,7 @@ def test_value_and_gradient_are_those_of_log_softmax(chunk: int, with_bias: bool
         torch.testing.assert_close(g, w, rtol=1e-12, atol=1e-12)
 
 
-def test_gradcheck() -> None:
+def test_gradients_pass_torch_gradcheck() -> None:
     hidden, weight, bias, ids, temperature = problem(4, 3, 5)
     assert torch.autograd.gradcheck(
         lambda h, w, b: token_logprobs(h, w, b, ids, temperature, chunk=3), (hidden, weight, bias)
@@ -59,7 +59,7 @@ def test_a_frozen_head_gets_no_gradient() -> None:
     assert weight.grad is None
 
 
-def test_no_tokens() -> None:
+def test_zero_tokens_give_empty_logprobs_and_zero_gradients() -> None:
     hidden, weight, bias, ids, temperature = problem(0, 3, 5)
     got = token_logprobs(hidden, weight, bias, ids, temperature)
     got.sum().backward()
@@ -92,7 +92,7 @@ def test_autocast_decides_the_precision_of_the_products() -> None:
     assert weight.grad.dtype == torch.float32
 
 
-def test_nothing_of_the_size_of_all_logits_is_ever_made() -> None:
+def test_no_tensor_of_the_size_of_all_logits_is_allocated() -> None:
     n, vocabulary, chunk = 64, 5_000, 4
     hidden, weight, _, ids, temperature = problem(n, 8, vocabulary, torch.float32)
     n_elements: list[int] = []

@@ -153,7 +153,7 @@ def same(one: object, other: object) -> bool:
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)
-def test_the_readings_are_those_of_the_table(notation: str) -> None:
+def test_parsed_calls_equal_those_of_the_table(notation: str) -> None:
     cases = [*structures(notation), *values(notation)]
     assert len(cases) >= 250
     wrong = [
@@ -180,7 +180,7 @@ TEXTS = st.one_of(
 
 
 @given(st.sampled_from([*NOTATIONS]), TEXTS)
-def test_any_text_has_a_reading(notation: str, text: str) -> None:
+def test_any_text_is_parsed_without_an_exception(notation: str, text: str) -> None:
     for item in read_calls(notation, text, TOOLS.schemas):
         if isinstance(item, Call):
             TOOLS.parse_arguments(item)
@@ -197,7 +197,7 @@ JSON = st.recursive(
 
 
 @given(st.one_of(JSON, st.lists(st.fixed_dictionaries({"function": JSON}))))
-def test_any_tool_calls_of_an_endpoint_have_a_reading(calls: Any) -> None:
+def test_any_tool_calls_of_an_endpoint_are_parsed_without_an_exception(calls: Any) -> None:
     message = {"content": None, "tool_calls": calls}
     for kind in reading("openai", json.dumps(message)):
         assert isinstance(kind, list) or kind in ("call", "tool", "arguments", "block")
@@ -219,7 +219,7 @@ WRITABLE = st.recursive(
         max_size=3,
     ),
 )
-def test_what_is_written_is_read(notation: str, calls: list[Call]) -> None:
+def test_written_calls_are_parsed_back(notation: str, calls: list[Call]) -> None:
     parameters = {
         call.name: {"type": "object", "properties": dict.fromkeys(call.arguments, ANY_TYPE)}
         for call in calls
@@ -270,7 +270,7 @@ BEGINNINGS = {
 @pytest.mark.parametrize("notation", BEGINNINGS)
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_megabyte_is_read_in_linear_work(notation: str, begun: bool, shape: str) -> None:
+def test_a_megabyte_is_parsed_in_linear_work(notation: str, begun: bool, shape: str) -> None:
     """Lines of Python do not grow with more than the text; a regular expression counts as one."""
 
     begin = BEGINNINGS[notation] if begun else ""

@@ -97,7 +97,9 @@ MIXED = [
 ]
 
 
-def test_mixed_requests_come_back_in_order(folder: Path, engine: str) -> None:
+def test_answers_to_mixed_requests_come_in_order_with_their_settings(
+    folder: Path, engine: str
+) -> None:
     tiny_policy = policy(folder)
     completions = tiny_policy.generate(MIXED)
     for prompt, completion in zip(MIXED, completions, strict=True):
@@ -147,7 +149,7 @@ def test_the_end_tokens_of_the_generation_config_end_an_answer(tmp_path: Path, e
         ("avx2 avx512_bf16", "bfloat16", False),
     ],
 )
-def test_a_cpu_that_is_slow_in_bf16_is_warned_about(
+def test_bf16_on_a_cpu_without_bf16_instructions_gives_a_warning(
     folder: Path,
     flags: str,
     dtype: str,
@@ -160,13 +162,13 @@ def test_a_cpu_that_is_slow_in_bf16_is_warned_about(
     assert ("This CPU has no bf16 instructions" in caplog.text) is warned
 
 
-def test_logprobs_are_those_of_the_learner(folder: Path, engine: str) -> None:
+def test_sampled_logprobs_match_the_learners(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder)
     sampled = [p for p in MIXED if p.sampling.temperature]
     check_logprobs(tiny_policy, tiny_policy.generate(sampled * 3))
 
 
-def test_an_answer_knows_the_version_that_gave_it(folder: Path) -> None:
+def test_an_answer_records_the_policy_version(folder: Path) -> None:
     tiny_policy = policy(folder)
     tiny_policy.version = 5
     assert tokens(tiny_policy.generate([ask("Hello.")])[0]).policy_version == 5
@@ -175,7 +177,7 @@ def test_an_answer_knows_the_version_that_gave_it(folder: Path) -> None:
     assert demonstrated.policy_version == UNKNOWN_VERSION
 
 
-def test_an_answer_is_sampled_with_a_cue_and_trained_on_without(folder: Path) -> None:
+def test_an_answer_sampled_with_a_stripped_cue_is_trained_on_without_it(folder: Path) -> None:
     tiny_policy = policy(folder)
     plain = ask("go to table 1")
     messages = (Message("user", "The apple is red. go to table 1"),)
@@ -192,7 +194,9 @@ def test_an_answer_is_sampled_with_a_cue_and_trained_on_without(folder: Path) ->
     assert logps[0].tolist() != pytest.approx(list(decision.logprobs), abs=1e-2)
 
 
-def test_greedy_answers_are_sure(folder: Path, engine: str) -> None:
+def test_greedy_answers_have_logprob_zero_and_do_not_depend_on_the_batch(
+    folder: Path, engine: str
+) -> None:
     tiny_policy = policy(folder)
     alone = [tiny_policy.generate([p])[0] for p in MIXED if p.sampling.temperature == 0]
     together = [c for p, c in zip(MIXED, tiny_policy.generate(MIXED), strict=True) if c in alone]
@@ -200,7 +204,7 @@ def test_greedy_answers_are_sure(folder: Path, engine: str) -> None:
     assert set(tokens(alone[0]).logprobs) == {0.0}
 
 
-def test_the_likeliest_token_is_taken_at_temperature_0(folder: Path) -> None:
+def test_greedy_sampling_takes_the_most_likely_token(folder: Path) -> None:
     tiny_policy = policy(folder)
     decision = tokens(tiny_policy.generate([ask("x", 0.0, 1)])[0])
     with torch.no_grad():
@@ -208,13 +212,13 @@ def test_the_likeliest_token_is_taken_at_temperature_0(folder: Path) -> None:
     assert decision.ids == (int(logits.argmax()),)
 
 
-def test_the_models_own_settings_do_not_count(folder: Path, engine: str) -> None:
+def test_the_generation_settings_of_the_model_are_ignored(folder: Path, engine: str) -> None:
     completions = policy(folder).generate([ask("go", 1.0, 8)] * 12)
     assert len({tokens(c).ids for c in completions}) > 6
     assert max(len(tokens(c).ids) for c in completions) == 8
 
 
-def test_frequencies_are_the_probabilities(folder: Path, engine: str) -> None:
+def test_sampled_frequencies_match_the_probabilities(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder)
     n, temperature = 1500, 0.7
     completions = tiny_policy.generate([ask("go", temperature, 1)] * n)
@@ -227,7 +231,7 @@ def test_frequencies_are_the_probabilities(folder: Path, engine: str) -> None:
     assert (counts - expected).abs().max() < 5 * 0.5 / n**0.5
 
 
-def test_a_seed_and_the_calls_decide(folder: Path, engine: str) -> None:
+def test_answers_depend_only_on_the_seed_and_the_earlier_calls(folder: Path, engine: str) -> None:
     first, second, other = policy(folder, 1), policy(folder, 1), policy(folder, 2)
     calls = [MIXED, MIXED[:2], MIXED]
     answers = [first.generate(call) for call in calls]
@@ -237,7 +241,7 @@ def test_a_seed_and_the_calls_decide(folder: Path, engine: str) -> None:
     assert answers[0] != answers[2]
 
 
-def test_the_global_generator_is_left_alone(folder: Path, engine: str) -> None:
+def test_the_global_random_generator_is_not_used(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder)
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -249,7 +253,7 @@ def test_the_global_generator_is_left_alone(folder: Path, engine: str) -> None:
     )
 
 
-def test_exact_resume(folder: Path, engine: str) -> None:
+def test_restoring_the_state_repeats_the_samples(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder)
     tiny_policy.generate(MIXED)
     with torch.no_grad():
@@ -263,7 +267,7 @@ def test_exact_resume(folder: Path, engine: str) -> None:
     assert resumed.generate(MIXED[:1]) == tiny_policy.generate(MIXED[:1])
 
 
-def test_a_frozen_copy_draws_on_its_own(folder: Path) -> None:
+def test_sampling_from_a_frozen_copy_does_not_change_the_policys_samples(folder: Path) -> None:
     tiny_policy, twin = policy(folder), policy(folder)
     frozen = tiny_policy.frozen_copy()
     assert isinstance(frozen, TransformersPolicy)
@@ -271,7 +275,7 @@ def test_a_frozen_copy_draws_on_its_own(folder: Path) -> None:
     assert tiny_policy.generate(MIXED) == twin.generate(MIXED)
 
 
-def test_what_is_drawn_in_a_scope_of_its_own_leaves_no_trace(folder: Path) -> None:
+def test_sampling_in_a_drawing_scope_does_not_change_later_samples(folder: Path) -> None:
     tiny_policy, twin = policy(folder), policy(folder)
     assert tiny_policy.generate(MIXED) == twin.generate(MIXED)
     with tiny_policy.drawing(7):
@@ -298,7 +302,7 @@ def test_a_frozen_copy_in_bf16_samples_with_its_own_weights(folder: Path) -> Non
     check_logprobs(frozen, before[:2], off=0.2)
 
 
-def test_a_full_context_is_told_and_its_siblings_are_answered(folder: Path, engine: str) -> None:
+def test_a_full_context_overflows_and_its_siblings_are_answered(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder, max_context=40)
     fits = len(tiny_policy.format.prompt_ids(ask("x").messages))
     full = next(
@@ -321,7 +325,7 @@ def test_a_full_context_is_told_and_its_siblings_are_answered(folder: Path, engi
     assert tiny_policy.generate([]) == []
 
 
-def test_sampling_needs_the_memory_of_gradients(folder: Path) -> None:
+def test_sampling_frees_the_memory_of_gradients(folder: Path) -> None:
     tiny_policy = policy(folder)
     logp, _ = tiny_policy.logprobs([Segment((1, 2, 3), (False, True, True), (0.0, 0.0), 1.0)])
     logp.sum().backward()
@@ -338,7 +342,9 @@ def test_an_answer_is_cut_where_the_context_ends(folder: Path, engine: str) -> N
     assert {len(tokens(c).prompt_ids) + len(tokens(c).ids) for c in cut} == {30}
 
 
-def test_a_conversation_goes_on_from_what_was_sampled(folder: Path, engine: str) -> None:
+def test_a_later_prompt_contains_the_sampled_token_ids_of_earlier_answers(
+    folder: Path, engine: str
+) -> None:
     tiny_policy = policy(folder)
     messages = [Message("user", "go")]
     first = tiny_policy.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
@@ -348,7 +354,7 @@ def test_a_conversation_goes_on_from_what_was_sampled(folder: Path, engine: str)
     assert tokens(second).prompt_ids[: len(before)] == before
 
 
-def test_a_chat_goes_on_after_the_ids_of_an_answer(folder: Path, engine: str) -> None:
+def test_a_prompt_after_a_decision_equals_the_whole_conversation(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder)
     first = tokens(tiny_policy.generate([ask("Hello!", max_tokens=3)])[0])
     assert first.ids[-1] not in tiny_policy.format.stop_ids, "it was cut"
@@ -364,7 +370,7 @@ def test_a_chat_goes_on_after_the_ids_of_an_answer(folder: Path, engine: str) ->
     assert actual.prompt_ids[: len(first.prompt_ids + first.ids)] == first.prompt_ids + first.ids
 
 
-def test_a_demonstration(folder: Path) -> None:
+def test_a_demonstration_is_encoded_like_a_finished_answer_if_it_fits(folder: Path) -> None:
     tiny_policy = policy(folder)
     messages = [Message("user", "go")]
     decision = tiny_policy.encode_demonstration(messages, "take apple 2")
@@ -378,7 +384,7 @@ def test_a_demonstration(folder: Path) -> None:
         assert cramped.encode_demonstration(messages, "take apple 2") == expected
 
 
-def test_with_an_adapter(folder: Path, engine: str) -> None:
+def test_sampled_logprobs_match_the_learners_with_a_lora_adapter(folder: Path, engine: str) -> None:
     tiny_policy = policy(folder, lora_rank=2)
     with torch.no_grad():
         for weight in tiny_policy.parameters():
@@ -399,7 +405,7 @@ def test_with_an_adapter(folder: Path, engine: str) -> None:
         (ask("x", 1.0, 0), r"got 1\.0 and 0"),
     ],
 )
-def test_requests_that_make_no_sense(folder: Path, request_: Any, message: str) -> None:
+def test_invalid_requests_are_refused(folder: Path, request_: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         policy(folder).generate([request_])
 
@@ -421,7 +427,9 @@ def test_a_large_decoder_is_dropped_before_updates(
     assert again.generate(MIXED[:2]) == wanted
 
 
-def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_fetched_model_is_loaded_by_its_name(
+    folder: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
     with pytest.raises(ModelNotFetched, match="coevo model fetch smollm2"):
         TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
@@ -431,7 +439,7 @@ def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -
     assert tiny_policy.generate([ask("x")])[0].decision is not None
 
 
-def test_batches_keep_to_both_limits() -> None:
+def test_batches_respect_the_limits_on_prompt_and_total_tokens() -> None:
     asks = [Ask((1,) * n, 1.0, most) for n, most in [(3, 5), (9, 1), (4, 30), (4, 2), (20, 1)]]
     rows = [_Row(ask, CachedStart()) for ask in asks]
     batches = list(_batches(rows, 16, 40))
@@ -485,7 +493,7 @@ def test_a_frozen_head_is_not_copied_for_each_prompt(folder: Path, dtype: Any) -
     assert head.numel() <= max(sizes) < 2 * head.numel()
 
 
-def test_a_copy_in_half_precision(folder: Path) -> None:
+def test_a_half_precision_copy_keeps_tied_weights_and_follows_updates(folder: Path) -> None:
     tiny_policy = policy(folder)
     half = causal_lm.half_copy(tiny_policy.model)
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
@@ -508,7 +516,7 @@ def test_a_copy_in_half_precision(folder: Path) -> None:
     assert all(one.ids for one in sampled)
 
 
-def test_it_samples_with_the_copy_where_fp32_weights_are_trained_in_half_precision(
+def test_a_gpu_samples_with_a_half_precision_copy_of_fp32_weights(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_policy = policy(folder, dtype="bfloat16")
@@ -535,7 +543,9 @@ USERS_MODEL = Path(os.environ.get("COEVO_HOME", "~/.cache/coevo")).expanduser() 
 
 
 @pytest.mark.slow
-def test_smollm2(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smollm2_uses_its_own_template_and_its_logprobs_match_the_learners(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not USERS_MODEL.is_dir():
         pytest.skip("SmolLM2 is not on this machine (coevo model fetch smollm2)")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -91,7 +91,7 @@ def state() -> tuple[Any, ...]:
     return dict(os.environ), random.getstate(), legacy, torch.get_rng_state().tolist()
 
 
-def test_a_process_is_left_as_it_was_found(
+def test_the_engine_leaves_the_process_state_unchanged(
     folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
@@ -102,7 +102,7 @@ def test_a_process_is_left_as_it_was_found(
     assert state() == before
 
 
-def test_a_process_of_torchrun_is_refused(
+def test_a_process_started_by_torchrun_is_refused(
     folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine would take their group as its own, and wait for them for ever."""
@@ -117,7 +117,7 @@ def test_a_process_of_torchrun_is_refused(
         VLLMEngine(folder, max_context=10, dtype="float32")
 
 
-def test_settings_that_must_hold_while_vllm_starts(
+def test_vllm_starts_with_the_required_environment_and_settings(
     folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
@@ -138,7 +138,7 @@ def test_settings_that_must_hold_while_vllm_starts(
     assert FakeLLM.made["dtype"] == "bfloat16"
 
 
-def test_a_failing_start_says_what_takes_memory(
+def test_a_failed_start_raises_with_the_settings_that_take_memory(
     folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(folder: str, **settings: Any) -> Any:
@@ -150,7 +150,7 @@ def test_a_failing_start_says_what_takes_memory(
     assert "gpu_memory_utilization, or set kv_cache_gib" in str(error.value)
 
 
-def test_requests_keep_their_own_settings(engine: VLLMEngine) -> None:
+def test_each_request_is_sent_with_its_own_sampling_settings(engine: VLLMEngine) -> None:
     asks = [Ask((1, 2), 0.0, 3), Ask((3, 4, 5), 0.7, 7)]
     greedy, sample = engine.generate(asks, [11, 12], stop_ids=[6])
     assert greedy == ((5, 6), (0.0, 0.0))
@@ -164,7 +164,7 @@ def test_requests_keep_their_own_settings(engine: VLLMEngine) -> None:
     assert (params_1["top_p"], params_1["top_k"], params_1["logprobs"]) == (1.0, 0, 0)
 
 
-def test_no_prompts_do_not_reach_the_engine(engine: VLLMEngine) -> None:
+def test_an_empty_batch_does_not_reach_the_engine(engine: VLLMEngine) -> None:
     assert engine.generate([], [], stop_ids=[6]) == []
     assert not hasattr(engine._llm, "asked")
 
@@ -174,7 +174,7 @@ def test_a_temperature_that_vllm_would_change_is_refused(engine: VLLMEngine) -> 
         engine.generate([ASK._replace(temperature=0.001)], [0], stop_ids=[])
 
 
-def test_a_prompt_that_was_given_up_is_an_error(
+def test_an_aborted_prompt_raises_a_model_error(
     engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeLLM, "finish_reason", "abort")
@@ -182,7 +182,7 @@ def test_a_prompt_that_was_given_up_is_an_error(
         engine.generate([ASK], [0], stop_ids=[])
 
 
-def test_wrong_weights_do_not_reach_the_engine(engine: VLLMEngine) -> None:
+def test_unknown_weights_do_not_reach_the_engine(engine: VLLMEngine) -> None:
     good = [(name, torch.zeros(shape)) for name, shape in GIVEN.items()]
     with pytest.raises(ModelError, match="unknown: other"):
         engine.load(lambda: iter([*good, ("other", torch.zeros(1))]))
@@ -191,7 +191,7 @@ def test_wrong_weights_do_not_reach_the_engine(engine: VLLMEngine) -> None:
     assert engine._llm.loaded == list(GIVEN)
 
 
-def test_a_cache_that_is_kept_is_an_error(
+def test_a_prefix_cache_that_cannot_be_cleared_raises(
     engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeLLM, "resets", False)
@@ -199,7 +199,7 @@ def test_a_cache_that_is_kept_is_an_error(
         engine.load(lambda: ((name, torch.zeros(shape)) for name, shape in GIVEN.items()))
 
 
-def test_names_that_cover_the_checkpoint_pass() -> None:
+def test_weight_names_that_match_the_checkpoint_are_accepted() -> None:
     check_shapes(GIVEN, SHAPES)
     check_shapes(GIVEN, {**SHAPES, LM_HEAD: (7, 4)})
 
@@ -213,17 +213,19 @@ def test_names_that_cover_the_checkpoint_pass() -> None:
         ({**GIVEN, "layer.weight": (4, 2)}, "of another shape: layer.weight"),
     ],
 )
-def test_names_that_do_not_are_told(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+def test_missing_unknown_and_misshapen_weights_raise(
+    shapes: dict[str, tuple[int, ...]], message: str
+) -> None:
     with pytest.raises(ModelError, match=message):
         check_shapes(shapes, SHAPES)
 
 
-def test_many_names_are_cut_short() -> None:
+def test_a_long_list_of_weight_names_is_shortened_in_the_error() -> None:
     with pytest.raises(ModelError, match="unknown: x0, x1, x2 and 7 more"):
         check_shapes({**GIVEN, **{f"x{i}": (1,) for i in range(10)}}, SHAPES)
 
 
-def test_shapes_of_a_checkpoint_in_pieces(tmp_path: Path) -> None:
+def test_shapes_of_a_sharded_checkpoint_are_read_from_all_files(tmp_path: Path) -> None:
     pieces = {"a.safetensors": {"a": (2, 3)}, "b.safetensors": {"b": (4,), "c": (1, 1)}}
     for file, shapes in pieces.items():
         tensors = {name: torch.zeros(shape) for name, shape in shapes.items()}
@@ -234,18 +236,20 @@ def test_shapes_of_a_checkpoint_in_pieces(tmp_path: Path) -> None:
     assert checkpoint_shapes(tmp_path) == {"a": (2, 3), "b": (4,), "c": (1, 1)}
 
 
-def test_a_folder_without_weights_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_weights_raises_with_advice(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no model\.safetensors.*save_pretrained"):
         checkpoint_shapes(tmp_path)
 
 
-def test_without_vllm_the_error_says_how(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_vllm_raises_with_the_install_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"pip install .*\[vllm\]"):
         VLLMEngine(folder, max_context=10, dtype="float32")
 
 
-def test_without_vllm_no_model_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_vllm_raises_before_a_model_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     from coevo_gym.agents.lm import causal_lm
     from coevo_gym.agents.lm.language_model import ModelConfig

@@ -85,7 +85,7 @@ def loads(policy: VLLMPolicy) -> int:
     return int(engine.loads)
 
 
-def test_weights_are_loaded_once_a_version(policy: VLLMPolicy) -> None:
+def test_weights_are_loaded_once_per_version(policy: VLLMPolicy) -> None:
     policy.generate([LOOK])
     policy.generate([LOOK])
     assert loads(policy) == 1
@@ -105,13 +105,13 @@ def test_a_restored_state_is_loaded_although_its_version_is_the_same(policy: VLL
     assert loads(policy) == 2
 
 
-def test_nothing_is_loaded_for_prompts_without_room(policy: VLLMPolicy) -> None:
+def test_no_weights_are_loaded_for_prompts_that_overflow(policy: VLLMPolicy) -> None:
     (completion,) = policy.generate([LONG])
     assert completion.finish is Finish.OVERFLOW
     assert loads(policy) == 0
 
 
-def test_each_request_has_a_seed_of_its_own(policy: VLLMPolicy) -> None:
+def test_each_request_has_its_own_seed(policy: VLLMPolicy) -> None:
     policy.generate([LOOK, LONG, LOOK, LOOK])
     engine: Any = policy.engine
     probe, *seeds = engine.seeds
@@ -133,7 +133,7 @@ def test_frozen_copies_share_the_engine(policy: VLLMPolicy) -> None:
     assert loads(policy) == 3
 
 
-def test_an_engine_that_did_not_take_the_weights_is_found(
+def test_an_engine_that_ignores_new_weights_raises(
     policy: VLLMPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy.generate([LOOK])
@@ -147,7 +147,7 @@ def test_an_engine_that_did_not_take_the_weights_is_found(
     assert loads(policy) == 3
 
 
-def test_the_folder_of_a_model_with_a_hub_id(
+def test_a_hub_id_is_resolved_to_its_cached_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import constants
