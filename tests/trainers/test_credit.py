@@ -71,12 +71,14 @@ class TestGroupRelative:
             ((1, 1, 0, 0, 0, 1, 1, 0), (0.9354125967, -0.9354125967)),
         ],
     )
-    def test_numbers(self, rewards: tuple[int, ...], expected: tuple[float, float]) -> None:
+    def test_advantages_equal_hand_computed_values(
+        self, rewards: tuple[int, ...], expected: tuple[float, float]
+    ) -> None:
         advantages = relative_to_group(rewards)
         assert advantages == pytest.approx([expected[1 - r] for r in rewards], abs=1e-9)
 
     @pytest.mark.parametrize("normalise_std", [True, False])
-    def test_binary_outcomes_are_to_the_bit_what_tensors_make_of_them(
+    def test_advantages_of_binary_outcomes_equal_those_of_pytorch_bit_for_bit(
         self, normalise_std: bool
     ) -> None:
         for size in range(2, 65):
@@ -87,7 +89,7 @@ class TestGroupRelative:
                 assert torch.equal(torch.tensor(advantages), expected), (size, solved)
 
     @given(st.lists(st.integers(0, 1000), min_size=2, max_size=16))
-    def test_scores_are_what_tensors_make_of_them(self, thousandths: list[int]) -> None:
+    def test_advantages_of_scores_equal_those_of_pytorch(self, thousandths: list[int]) -> None:
         rewards = [value / 1000 for value in thousandths]
         values = torch.tensor(rewards, dtype=torch.float64)
         expected = (values - values.mean()) / (values.std(correction=1) + 1e-6)
@@ -96,40 +98,42 @@ class TestGroupRelative:
         assert relative_to_group(rewards) == pytest.approx(expected.tolist(), abs=1e-12)
 
     @given(st.lists(st.sampled_from([0.1, 0.3, 0.7]), min_size=2, max_size=12), st.randoms())
-    def test_a_rollout_is_worth_the_same_at_any_place(self, rewards: list[float], rng: Any) -> None:
+    def test_advantages_do_not_depend_on_the_order_of_rollouts(
+        self, rewards: list[float], rng: Any
+    ) -> None:
         order = list(range(len(rewards)))
         rng.shuffle(order)
         advantages = relative_to_group(rewards)
         assert relative_to_group([rewards[i] for i in order]) == [advantages[i] for i in order]
 
-    def test_equal_rewards_are_0(self) -> None:
+    def test_equal_rewards_give_zero_advantages(self) -> None:
         assert relative_to_group([0.1] * 7) == [0.0] * 7
         assert relative_to_group([0.5]) == [0.0]
         assert relative_to_group([]) == []
 
 
 class TestLeaveOneOut:
-    def test_vector(self) -> None:
+    def test_advantages_equal_reference_values(self) -> None:
         advantages = relative_to_others(VECTORS["rloo"]["R"])
         assert advantages == pytest.approx(VECTORS["rloo"]["expected"], abs=1e-9)
         advantages = relative_to_others([0.2792, 0.7503, 0.4042])
         assert advantages == pytest.approx([-0.29805, 0.4086, -0.11055], abs=1e-9)
 
-    def test_is_the_distance_from_the_mean_of_the_others(self) -> None:
+    def test_an_advantage_is_the_distance_from_the_mean_of_the_others(self) -> None:
         assert relative_to_others([3.0, 1.0, 5.0]) == pytest.approx([0.0, -3.0, 3.0])
 
-    def test_lost_rollouts_are_no_baseline(self) -> None:
+    def test_lost_rollouts_are_not_part_of_the_baseline(self) -> None:
         advantages = relative_to_others([3.0, 1.0, 5.0, 99.0], [True, True, True, False])
         assert advantages == pytest.approx([0.0, -3.0, 3.0, 0.0])
         assert relative_to_others([1.0, 0.0], [True, False]) == [0.0, 0.0]
 
-    def test_equal_rewards_are_0(self) -> None:
+    def test_equal_rewards_give_zero_advantages(self) -> None:
         assert relative_to_others([0.1] * 7) == [0.0] * 7
 
 
 class TestGiGPO:
     @pytest.mark.parametrize("name", ["gigpo.mean_norm", "gigpo.mean_std_norm"])
-    def test_vectors(self, name: str) -> None:
+    def test_returns_and_advantages_equal_reference_values(self, name: str) -> None:
         vector, std = VECTORS[name], name.endswith("std_norm")
         states, rewards, gamma = vector["states"], vector["rewards"], vector["gamma"]
         worth = [returns(one, gamma) for one in rewards]
@@ -144,19 +148,19 @@ class TestGiGPO:
         assert [len(one) for one in both] == [len(one) for one in states]
         assert flat(both) == pytest.approx(flat(vector["A"]), abs=1e-9)
 
-    def test_a_state_met_once_says_nothing_about_its_step(self) -> None:
+    def test_a_state_visited_once_gives_no_state_advantage(self) -> None:
         worth = [[0.95, 1.0], [0.0, 0.0]]
         advantages = relative_to_state([["a", "b"], ["a", "c"]], worth, normalise_std=False)
         assert advantages[0] == pytest.approx([0.475, 0.0])
         assert advantages[1] == pytest.approx([-0.475, 0.0])
 
-    def test_a_lost_rollout_is_compared_with_nobody(self) -> None:
+    def test_lost_rollouts_are_excluded_from_comparisons(self) -> None:
         states, worth = [["a"], ["a"], ["a", "b"]], [[1.0], [0.0], [1.0, 1.0]]
         advantages = relative_to_group_and_state([1, 0, 1], states, worth, [True, True, False])
         without = relative_to_group_and_state([1, 0], states[:2], worth[:2])
         assert advantages == [*without, [0.0, 0.0]]
 
-    def test_weights_of_its_parts(self) -> None:
+    def test_outcome_and_state_advantages_are_weighted(self) -> None:
         states, worth = [["a"], ["a"]], [[1.0], [0.0]]
         parts = {"outcome_weight": 0.0}, {"state_weight": 0.0}
         state, outcome = (
@@ -170,7 +174,7 @@ class TestGiGPO:
         assert both == [[1.25], [-1.25]]
 
 
-def test_overlong_penalty_falls_over_the_buffer() -> None:
+def test_the_overlong_penalty_falls_linearly_over_the_buffer() -> None:
     lengths = (0, 12, 13, 15, 16, 17, 400)
     penalties = [overlong_penalty(n, max_tokens=16, buffer_tokens=4) for n in lengths]
     assert penalties == pytest.approx([0.0, 0.0, -0.25, -0.75, -1.0, -1.0, -1.0])
@@ -181,7 +185,7 @@ def credit_by_name(advantage: str, **settings: Any) -> Credit:
 
 
 class TestCredit:
-    def test_the_settings_name_the_estimator(self) -> None:
+    def test_the_advantage_setting_selects_the_estimator(self) -> None:
         for name, estimator in ESTIMATORS.items():
             assert credit_by_name(name) == Credit(estimator)
         assert credit_by_name("grpo", outcome="score", normalise_std=False) == Credit(
@@ -192,13 +196,13 @@ class TestCredit:
         )
         assert similar == Credit(StateGrouped(Earned(), Similar(measure="words")))
 
-    def test_the_outcome_is_earned_by_the_last_step_and_states_are_observations(self) -> None:
+    def test_gigpo_rewards_the_last_step_and_compares_equal_observations(self) -> None:
         solved = trajectory([None] * 2, success=True, states=["room", "shelf"])
         failed = trajectory([None] * 3, states=["room", "hall", "shelf"])
         (advantages,) = credit_by_name("gigpo", normalise_std=False)([group(solved, failed)])
         assert flat(advantages) == pytest.approx([0.5 + 0.475, 0.5 + 0.5, -0.5 - 0.475, -0.5, -1.0])
 
-    def test_steps_that_earn_for_themselves(self) -> None:
+    def test_earned_rewards_are_credited_to_their_own_steps(self) -> None:
         def earning(*rewards: float) -> Any:
             one = trajectory([None] * len(rewards), states=["a", "b"][: len(rewards)])
             steps = zip(one.steps, rewards, strict=True)
@@ -210,7 +214,7 @@ class TestCredit:
         late = Credit(StateGrouped(AtTheEnd(gamma=0.5), normalise_std=False))
         assert flat(late([group(earning(0.0, 1.0), earning(0.2, 0.0))])[0]) == [0.0] * 4
 
-    def test_similar_states_are_compared(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_similar_states_are_compared_and_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         ends = {"states": ["You are at desk 1."]}, {"states": ["You are at desk 2."]}
         episodes = group(trajectory([None], success=True, **ends[0]), trajectory([None], **ends[1]))  # type: ignore[arg-type]
         assert flat(credit_by_name("gigpo", outcome_weight=0.0)([episodes])[0]) == [0.0, 0.0]
@@ -224,20 +228,22 @@ class TestCredit:
         )
         assert flat(sharper([episodes])[0]) == [0.0, 0.0]
 
-    def test_a_log_of_merged_states_has_an_end(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_at_most_five_merged_states_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         text = "a wide white kitchen with a cupboard numbered {}"
         states = [text.format(n) for n in range(10)]
         Similar()([trajectory([None] * 10, states=states)])
         assert len(caplog.records) == 5
 
-    def test_an_episode_without_a_step(self) -> None:
+    def test_an_episode_without_steps_has_no_advantages(self) -> None:
         (advantages,) = credit_by_name("gigpo")(
             [group(trajectory([]), trajectory([None], success=True))]
         )
         assert advantages[0] == []
 
     @pytest.mark.parametrize("advantage", ESTIMATORS)
-    def test_a_lost_worker_is_no_failure(self, advantage: str) -> None:
+    def test_an_episode_of_a_lost_worker_does_not_change_the_advantages_of_others(
+        self, advantage: str
+    ) -> None:
         solved, failed = trajectory([None], success=True), trajectory([None])
         lost = trajectory([None], end=EndReason.WORKER_LOST)
         nothing: Advantage = [0.0] if advantage == "gigpo" else 0.0
@@ -245,7 +251,7 @@ class TestCredit:
         (alone,) = credit([group(solved, failed)])
         assert credit([group(solved, failed, lost)]) == [[*alone, nothing]]
 
-    def test_length_is_punished_before_rollouts_are_compared(self) -> None:
+    def test_the_length_penalty_applies_before_rollouts_are_compared(self) -> None:
         def answer(n: int) -> TokenDecision:
             return TokenDecision((1,), (2,) * n, (-0.1,) * n)
 
@@ -263,11 +269,11 @@ class TestCredit:
             [group(short, long)]
         ) == [[0.0, 0.0]]
 
-    def test_the_buffer_is_part_of_the_limit(self) -> None:
+    def test_a_buffer_longer_than_the_token_limit_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"overlong_buffer_tokens \(9\)"):
             GRPOConfig(overlong_max_tokens=8, overlong_buffer_tokens=9)
 
-    def test_transforms_follow_each_other_and_read_the_notes(self) -> None:
+    def test_transforms_are_applied_in_order_and_get_the_notes(self) -> None:
         def weighed(
             groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
         ) -> list[list[Advantage]]:
@@ -301,7 +307,7 @@ class TestNotes:
         ]
     )
 
-    def test_they_are_found_by_what_they_are_about(self) -> None:
+    def test_notes_are_found_by_kind_group_and_index(self) -> None:
         notes = Notes(self.NOTES)
         assert notes.of("a", "g", 0) == self.NOTES[:2]
         assert notes.of("a", "h", 0) == self.NOTES[4:]
@@ -311,7 +317,7 @@ class TestNotes:
         assert list(notes) == [*self.NOTES]
         assert not NO_NOTES
 
-    def test_they_cannot_be_changed(self) -> None:
+    def test_notes_are_immutable_and_hashable(self) -> None:
         notes = Notes(self.NOTES)
         with pytest.raises(TypeError):
             notes[0] = self.NOTES[1]  # type: ignore[index]
@@ -319,17 +325,17 @@ class TestNotes:
             notes[0].label = "GOOD"
         assert hash(notes) == hash(Notes(self.NOTES))
 
-    def test_they_round_trip_as_json(self) -> None:
+    def test_notes_round_trip_through_json(self) -> None:
         note = self.NOTES[0].model_copy(update={"evidence": {"steps": (1, 2)}})
         assert Note.model_validate_json(note.model_dump_json()) == note
 
     @pytest.mark.parametrize("wrong", [{"index": -1}, {"step": -2}, {"kind": ""}, {"source": "x"}])
-    def test_nonsense_is_refused(self, wrong: dict[str, Any]) -> None:
+    def test_invalid_notes_are_refused(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Note(**({"kind": "a", "task_id": "t", "group_id": "g", "index": 0} | wrong))
 
 
-def test_credit_needs_no_pytorch() -> None:
+def test_importing_credit_does_not_import_torch() -> None:
     modules = "coevo_gym.trainers.credit, coevo_gym.trainers.token_advantages"
     code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(

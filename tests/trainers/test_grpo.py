@@ -51,7 +51,7 @@ def batch(seed: int = 0) -> dict[str, Tensor]:
 
 class TestAdvantages:
     @pytest.mark.parametrize("name", ["grpo.sample_std", "grpo.no_std", "grpo.zero_variance"])
-    def test_vectors(self, name: str) -> None:
+    def test_advantages_equal_reference_values(self, name: str) -> None:
         vector = VECTORS[name]
         advantages = relative_to_group(vector["R"], normalise_std=name != "grpo.no_std")
         assert advantages == pytest.approx(vector["expected"], abs=1e-9)
@@ -63,7 +63,7 @@ class TestAdvantages:
 
 
 class TestLoss:
-    def test_clip_vectors(self) -> None:
+    def test_clipped_surrogates_equal_reference_values(self) -> None:
         vector = VECTORS["grpo.clip"]
         values = [surrogate(ratio, advantage) for ratio, advantage in vector["r_A"]]
         assert values == pytest.approx(vector["expected"])
@@ -77,14 +77,14 @@ class TestLoss:
     ) -> None:
         assert surrogate(ratio, advantage) == pytest.approx(expected)
 
-    def test_k3(self) -> None:
+    def test_k3_divergences_equal_reference_values(self) -> None:
         vector = VECTORS["kl.k3"]
         kl = k3(torch.tensor(vector["lp"]), torch.tensor(vector["ref"]))
         assert kl.tolist() == pytest.approx(vector["expected"], abs=1e-6)
         one = k3(torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64))
         assert one.item() == pytest.approx(0.0214028, abs=1e-7)
 
-    def test_mean_over_tokens_or_over_trajectories(self) -> None:
+    def test_the_loss_is_a_mean_over_tokens_or_over_trajectories(self) -> None:
         vector = VECTORS["grpo.aggregation"]
         ratio = torch.tensor([[*vector["per_token"][0]], [1.0, 9.0, 9.0]], dtype=torch.float64)
         mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -96,13 +96,13 @@ class TestLoss:
         terms = grpo_loss(ratio.log(), zero, zero, torch.ones(2), mask, kl_coef=0.0, weight=weight)
         assert -terms.policy_loss.item() == pytest.approx(vector["seq_mean"])
 
-    def test_a_trajectory_of_many_decisions_weighs_as_one_of_few(self) -> None:
+    def test_trajectories_with_many_and_few_decisions_weigh_the_same(self) -> None:
         weight = trajectory_weights(torch.tensor([0, 0, 0, 1]), torch.tensor([1, 1, 2, 4]))
         assert weight.tolist() == pytest.approx([1.0] * 4)
         weight = trajectory_weights(torch.tensor([0, 0, 0, 1]), torch.tensor([1, 1, 1, 1]))
         assert weight.tolist() == pytest.approx([2 / 3] * 3 + [2.0])
 
-    def test_a_group_without_spread_leaves_the_kl_term_only(self) -> None:
+    def test_a_group_with_zero_advantages_leaves_only_the_kl_term(self) -> None:
         values = batch() | {"advantage": torch.zeros(5, dtype=torch.float64)}
         values["logp"].requires_grad_()
         terms = grpo_loss(**values, kl_coef=0.5)
@@ -114,7 +114,7 @@ class TestLoss:
         (expected,) = torch.autograd.grad(0.5 * kl, values["logp"])
         torch.testing.assert_close(gradient, expected)
 
-    def test_masked_positions_have_no_gradient_whatever_they_hold(self) -> None:
+    def test_masked_positions_have_no_gradient_even_if_they_are_nan(self) -> None:
         values = batch()
         clean = grpo_loss(**values).loss.item()
         for name in ("logp", "old_logp", "ref_logp"):
@@ -128,7 +128,7 @@ class TestLoss:
         assert gradient[~values["mask"]].tolist() == [0.0] * int((~values["mask"]).sum())
         assert (gradient[values["mask"]] != 0).any()
 
-    def test_parts_of_a_batch_add_up_to_the_whole(self) -> None:
+    def test_losses_and_gradients_of_parts_add_up_to_the_whole_batch(self) -> None:
         values = batch()
         logp = values["logp"].requires_grad_()
         whole = grpo_loss(**values)
@@ -143,7 +143,7 @@ class TestLoss:
         assert sum(loss.item() for loss in losses) == pytest.approx(whole.loss.item())
         torch.testing.assert_close(logp.grad, expected)
 
-    def test_gradient_by_hand(self) -> None:
+    def test_the_gradient_equals_the_hand_computed_one(self) -> None:
         values = batch(seed=3)
         logp = values["logp"].requires_grad_()
         grpo_loss(**values, kl_coef=0.1).loss.backward()
@@ -161,7 +161,7 @@ class TestLoss:
 
     @pytest.mark.parametrize("gap", [30.0, 1000.0, math.inf])
     @pytest.mark.parametrize("advantage", [1.0, -1.0])
-    def test_far_ratios_and_divergences_are_bounded(self, gap: float, advantage: float) -> None:
+    def test_extreme_ratios_and_divergences_are_bounded(self, gap: float, advantage: float) -> None:
         logp = torch.zeros(2, 1, requires_grad=True)
         other = torch.tensor([[-gap], [gap]])  # a ratio of e^gap, and one of e^-gap
         mask, adv = torch.ones(2, 1, dtype=torch.bool), torch.full((2,), advantage)
@@ -174,7 +174,7 @@ class TestLoss:
         assert logp.grad is not None
         assert logp.grad.tolist() == [[0.0], [0.0]]
 
-    def test_bounds_change_nothing_below_them(self) -> None:
+    def test_k3_is_unchanged_below_its_bound(self) -> None:
         # exp(2.6) - 2.6 - 1 = 9.86 is the last tenth below the bound of k3.
         gap = torch.tensor([-10.9, -1.0, 0.5, 2.6], dtype=torch.float64, requires_grad=True)
         kl = k3(torch.zeros(4, dtype=torch.float64), gap)
@@ -182,7 +182,7 @@ class TestLoss:
         (slope,) = torch.autograd.grad(kl.sum(), gap)
         torch.testing.assert_close(slope, (gap.exp() - 1).detach())
 
-    def test_upper_clip_per_decision(self) -> None:
+    def test_each_decision_can_have_its_own_upper_clip(self) -> None:
         logp = torch.full((2, 1), math.log(1.5))
         zero, mask = torch.zeros(2, 1), torch.ones(2, 1, dtype=torch.bool)
         terms = grpo_loss(
@@ -192,6 +192,6 @@ class TestLoss:
         assert terms.clip_fraction.item() == pytest.approx(0.5)
 
 
-def test_config_names_the_bound() -> None:
+def test_a_learning_rate_of_0_is_refused() -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         GRPOConfig(lr=0)

@@ -53,7 +53,7 @@ def test_both_sides_draw_the_same_batch_of_whole_groups(
     assert len({r.sampled for r in same}) == 1
 
 
-def test_decisions_are_the_answers_and_their_whole_context(
+def test_decisions_contain_the_answers_and_their_whole_context(
     bench: SimpleNamespace, folder: Path
 ) -> None:
     from coevo_gym.trainers.segments import segments
@@ -64,7 +64,9 @@ def test_decisions_are_the_answers_and_their_whole_context(
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_this_learner_is_measured(bench: SimpleNamespace, folder: Path, whole: bool) -> None:
+def test_updates_of_our_learner_are_measured_and_reported(
+    bench: SimpleNamespace, folder: Path, whole: bool
+) -> None:
     messages: list[Any] = []
     channel = SimpleNamespace(send=messages.append, recv=lambda: "go")
     task = job(bench, folder, whole=whole)
@@ -89,7 +91,7 @@ def test_this_learner_is_measured(bench: SimpleNamespace, folder: Path, whole: b
     )
 
 
-def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path) -> None:
+def test_a_whole_step_samples_answers_of_full_length(bench: SimpleNamespace, folder: Path) -> None:
     from coevo_gym.agents.lm.language_model import ModelConfig
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 
@@ -105,7 +107,7 @@ def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(0.5002, 1.0), (0.5, 1.01), (float("nan"), 1.0)])
-def test_sides_that_do_not_do_the_same_are_found(
+def test_sides_with_different_loss_gradient_or_tokens_are_detected(
     bench: SimpleNamespace, folder: Path, loss: float, norm: float
 ) -> None:
     task = job(bench, folder)

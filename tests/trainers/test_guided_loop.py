@@ -126,15 +126,15 @@ def parts(request: pytest.FixtureRequest, envs: EnvPool) -> Parts:
     return Parts(envs, rollout=request.param)
 
 
-def test_the_parts_are_protocols(parts: Parts) -> None:
+def test_coach_study_and_memory_satisfy_their_protocols(parts: Parts) -> None:
     coach: Coach = parts.coach
     study: Study = parts.study
     memory: Memory = parts.memory
     assert (coach, study.kind, memory.metrics()) == (parts.coach, "outcome", {"told": 0.0})
 
 
-class TestAStep:
-    def test_guide_roll_out_study_note_learn(self, parts: Parts) -> None:
+class TestStep:
+    def test_a_step_guides_rolls_out_studies_notes_and_learns_in_order(self, parts: Parts) -> None:
         parts.loop.run()
         assert parts.events.calls == ["groups", "notes", "credit", "step"] * 3
         asked = [id for batch in parts.coach.asked for id in batch]
@@ -145,14 +145,12 @@ class TestAStep:
         assert parts.learner.notes == parts.events.notes
         assert all(len(notes) == GROUPS * SIZE for notes in parts.events.notes)
 
-    def test_the_curriculum_has_recorded_the_groups_that_the_notes_are_about(
-        self, parts: Parts
-    ) -> None:
+    def test_the_curriculum_records_groups_before_it_gets_their_notes(self, parts: Parts) -> None:
         parts.loop.run()
         assert [n for n, _ in parts.curriculum.noted] == [GROUPS, 2 * GROUPS, 3 * GROUPS]
         assert [notes for _, notes in parts.curriculum.noted] == parts.events.notes
 
-    def test_what_is_shown_follows_the_memory(self, parts: Parts) -> None:
+    def test_observations_and_cues_follow_the_memory(self, parts: Parts) -> None:
         parts.loop.run()
         actual = [(t.interface, t.cue_ids) for g in parts.events.groups for t in g.trajectories]
         assert actual == [
@@ -165,7 +163,7 @@ class TestAStep:
             remark = one.interface.partition(":")[2]
             assert all(s.shown == f"{s.observation} {remark}" for s in one.steps)
 
-    def test_costs_and_counts_are_told(self, parts: Parts) -> None:
+    def test_metrics_contain_the_costs_and_counts_of_guidance(self, parts: Parts) -> None:
         parts.loop.run()
         numbers = parts.events.metrics[-1]
         assert numbers["notes.outcome"] == numbers["notes.outcome.solved"] == GROUPS * SIZE
@@ -179,7 +177,7 @@ class TestAStep:
         assert parts.loop.state.env_steps == episodes * len(TRAIN[0].solution) + 3 * GROUPS
         assert parts.loop.state.usage["outcomes"].calls == 3 * GROUPS
 
-    def test_an_episode_that_is_lost_is_guided_again(self) -> None:
+    def test_a_lost_episode_is_guided_again(self) -> None:
         setup = Parts(EnvPool(Flaky(broken=2)), max_steps=1)
         setup.loop.run()
         asked = [id for batch in setup.coach.asked for id in batch]
@@ -187,7 +185,7 @@ class TestAStep:
         assert all(t.interface for group in setup.events.groups for t in group.trajectories)
 
 
-def test_steps_that_only_study_study(envs: EnvPool) -> None:
+def test_study_only_steps_update_memories_but_not_the_learner(envs: EnvPool) -> None:
     setup = Parts(envs, study_only_steps=2)
     setup.loop.run()
     assert setup.events.calls == ["groups", "notes", "step"] * 2 + [
@@ -197,7 +195,7 @@ def test_steps_that_only_study_study(envs: EnvPool) -> None:
     assert setup.events.groups[-1].trajectories[0].interface == "remark:(2 so far)"
 
 
-def test_evaluations_are_shown_what_the_env_shows(envs: EnvPool) -> None:
+def test_evaluation_episodes_get_no_guidance(envs: EnvPool) -> None:
     watching, setup = Watching(), Parts(envs, evaluate_every_steps=1)
     setup.loop.evaluate = lambda: evaluate(watching, VAL[:2], envs)
     setup.loop.run()
@@ -208,7 +206,7 @@ def test_evaluations_are_shown_what_the_env_shows(envs: EnvPool) -> None:
     assert len(asked) == 3 * GROUPS * SIZE
 
 
-def test_an_episode_keeps_its_guidance_while_others_are_learned_from(envs: EnvPool) -> None:
+def test_a_running_episode_keeps_its_guidance_across_updates(envs: EnvPool) -> None:
     envs.max_envs = 5  # so that episodes are under way when a step ends
     setup = Parts(envs, rollout="async", max_staleness=2, max_steps=6)
     setup.loop.run()
@@ -226,7 +224,7 @@ class Advising(Tally):
         return [AdviceState(id="count", groups=self.told)] if self.told % 2 else []
 
 
-def test_changes_of_advice_are_told_after_the_notes(envs: EnvPool) -> None:
+def test_changed_advice_is_reported_after_the_notes(envs: EnvPool) -> None:
     parts = Parts(envs, memory=Advising())
     parts.loop.run()
     assert parts.events.calls == [
@@ -237,8 +235,8 @@ def test_changes_of_advice_are_told_after_the_notes(envs: EnvPool) -> None:
     assert [one["tally"][0].groups for one in parts.events.advice] == [1, 3]
 
 
-class TestNothing:
-    def test_without_any_the_loop_is_as_it_was(self, envs: EnvPool) -> None:
+class TestWithoutGuidance:
+    def test_empty_guiding_does_not_change_the_loop(self, envs: EnvPool) -> None:
         bare, empty = Parts(envs, guided=False), Parts(envs, guided=False)
         empty.loop.guiding = Guiding()
         for one in (bare, empty):
@@ -253,7 +251,7 @@ class TestNothing:
         assert bare.events.groups == empty.events.groups
         assert {t.interface for g in bare.events.groups for t in g.trajectories} == {""}
 
-    def test_a_memory_alone_counts_steps(self, envs: EnvPool) -> None:
+    def test_a_memory_alone_is_updated_each_step(self, envs: EnvPool) -> None:
         setup = Parts(envs, guided=False)
         setup.loop.guiding = Guiding(memories={"tally": setup.memory})
         setup.loop.run()
@@ -263,7 +261,7 @@ class TestNothing:
 
 class TestState:
     @pytest.mark.parametrize("how", ["lock_step", "async"])
-    def test_it_goes_on_as_if_it_had_never_stopped(self, envs: EnvPool, how: str) -> None:
+    def test_a_resumed_run_equals_an_uninterrupted_run(self, envs: EnvPool, how: str) -> None:
         whole = Parts(envs, rollout=how)
         whole.loop.run()
         for cut in range(3):
@@ -279,7 +277,7 @@ class TestState:
             assert second.memory.state_dict() == whole.memory.state_dict()
             assert second.loop.state == whole.loop.state
 
-    def test_states_without_memories_are_read(self, envs: EnvPool) -> None:
+    def test_a_state_without_memories_can_be_loaded(self, envs: EnvPool) -> None:
         bare = Parts(envs, guided=False)
         bare.loop.step()
         other = Parts(envs, guided=False)
@@ -329,16 +327,18 @@ class TestMistakes:
     @pytest.mark.parametrize(
         "fields", [{"kind": "other"}, {"group_id": "none"}, {"index": 2}, {"task_id": "none"}]
     )
-    def test_a_note_that_nobody_could_look_up(self, fields: Mapping[str, Any]) -> None:
+    def test_a_note_with_a_wrong_kind_group_index_or_task_is_refused(
+        self, fields: Mapping[str, Any]
+    ) -> None:
         assert len(Guiding(studies=(Bad(),)).examine([self.GROUP]).notes) == 1
         with pytest.raises(ConfigError, match=r"Study Bad \(kind 'bad'\) wrote a note of kind"):
             Guiding(studies=(Bad(**fields),)).examine([self.GROUP])
 
-    def test_two_studies_of_one_kind(self) -> None:
+    def test_two_studies_of_one_kind_are_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"a unique kind.*'outcome', 'outcome'"):
             Guiding(studies=(Outcomes(), Outcomes()))
 
-    def test_a_coach_that_forgets_a_ticket(self) -> None:
+    def test_a_coach_that_returns_too_few_results_is_refused(self) -> None:
         class Forgets:
             def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
                 return []
@@ -347,7 +347,7 @@ class TestMistakes:
             Guiding(Forgets()).guide([Ticket("t", TRAIN[0], "g", 0)])
 
 
-def test_a_guiding_that_does_nothing_costs_nothing() -> None:
+def test_empty_guiding_returns_empty_results() -> None:
     nothing = Guiding()
     assert nothing.guide([Ticket("t", TRAIN[0], "g", 0)]) == [Guidance()]
     assert (nothing.metrics(), nothing.state_dict()) == ({}, {})

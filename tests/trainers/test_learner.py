@@ -54,7 +54,7 @@ def weights(policy: TinyPolicy) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in policy.parameters()])
 
 
-def test_grpo_learns_what_a_few_epochs_of_imitation_did_not(envs: EnvPool) -> None:
+def test_grpo_raises_the_success_rate_after_short_imitation(envs: EnvPool) -> None:
     policy = TinyPolicy(seed=4)
     few = ImitationConfig(max_epochs=12, lr=1e-3, batch_decisions=8)
     agent = ChoiceAgent(policy, BENCHMARK.choices)
@@ -74,7 +74,7 @@ def test_grpo_learns_what_a_few_epochs_of_imitation_did_not(envs: EnvPool) -> No
     assert policy.version == 26
 
 
-def test_every_term_is_logged(envs: EnvPool) -> None:
+def test_every_loss_term_is_in_the_metrics(envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     metrics = GRPO(policy).update(collect(policy, envs, groups=3, size=4, seed=0))
     names = {"loss", "policy_loss", "kl", "clip_fraction", "grad_norm", "entropy", "reward"}
@@ -82,7 +82,7 @@ def test_every_term_is_logged(envs: EnvPool) -> None:
     assert all(np.isfinite(value) for value in metrics.values())
 
 
-def test_microbatches_equal_the_whole_batch(envs: EnvPool) -> None:
+def test_microbatches_give_the_same_weights_as_the_whole_batch(envs: EnvPool) -> None:
     policies = [TinyPolicy(SMALL.model_copy(update={"dropout": 0.0}), seed=2) for _ in range(2)]
     groups = collect(policies[0], envs, groups=3, size=4, seed=0)
     for policy, size in zip(policies, (4096, 7), strict=True):
@@ -91,7 +91,7 @@ def test_microbatches_equal_the_whole_batch(envs: EnvPool) -> None:
     torch.testing.assert_close(weights(policies[0]), weights(policies[1]), atol=1e-5, rtol=1e-4)
 
 
-def test_groups_that_are_not_whole_teach_nothing(envs: EnvPool) -> None:
+def test_incomplete_groups_are_not_learned_from(envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     groups = collect(policy, envs, groups=2, size=4, seed=0)
     broken = [dataclasses.replace(g, trajectories=g.trajectories[1:]) for g in groups]
@@ -103,7 +103,7 @@ def test_groups_that_are_not_whole_teach_nothing(envs: EnvPool) -> None:
     torch.testing.assert_close(weights(policy), before)
 
 
-def test_groups_that_are_stale_teach_nothing_unless_they_may(envs: EnvPool) -> None:
+def test_groups_staler_than_allowed_are_not_learned_from(envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     groups = collect(policy, envs, groups=2, size=4, seed=0)
     stale = [dataclasses.replace(group, policy_version=2) for group in groups]
@@ -116,7 +116,7 @@ def test_groups_that_are_stale_teach_nothing_unless_they_may(envs: EnvPool) -> N
 
 @pytest.mark.parametrize("kind", [GRPO, PPO])
 @pytest.mark.parametrize("n", [3, 5])
-def test_each_trajectory_needs_one_advantage(
+def test_a_wrong_number_of_advantages_raises(
     kind: type[GRPO] | type[PPO], n: int, envs: EnvPool
 ) -> None:
     policy = TinyPolicy(SMALL)
@@ -125,7 +125,7 @@ def test_each_trajectory_needs_one_advantage(
         kind(policy).update(groups, [[0.5] * 4, [0.5] * n])
 
 
-def test_an_action_that_was_not_the_decision_is_refused(envs: EnvPool) -> None:
+def test_an_action_that_differs_from_its_decision_is_refused(envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     (group,) = collect(policy, envs, groups=1, size=2, seed=0)
     first = group.trajectories[0]
@@ -136,7 +136,7 @@ def test_an_action_that_was_not_the_decision_is_refused(envs: EnvPool) -> None:
         GRPO(policy).update([group])
 
 
-def test_saved_and_loaded_learner_goes_on_as_before(envs: EnvPool) -> None:
+def test_a_restored_learner_continues_exactly(envs: EnvPool) -> None:
     config = GRPOConfig(outcome="score", minibatches=2)
     straight = GRPO(TinyPolicy(SMALL, seed=3), config)
     first = collect(straight.policy, envs, groups=2, size=4, seed=0)  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ class Metered(Events):
     ],
     ids=lambda config: config.kind,
 )
-def test_a_stopped_run_goes_on_as_if_it_never_stopped(config: LearnerConfig, envs: EnvPool) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(config: LearnerConfig, envs: EnvPool) -> None:
     straight, first, second = Metered(), Metered(stop_after=3), Metered()
     whole, _, whole_policy = real_loop(envs, straight, config, seed=1)
     whole.run()

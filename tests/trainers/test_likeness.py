@@ -50,18 +50,20 @@ def by_table(a: str, b: str) -> int:
         ("words", "3 on is drawer 3 open", "3 on 2 you 3 open", 0.6666666667),
     ],
 )
-def test_numbers(measure: Measure, a: str, b: str, expected: float) -> None:
+def test_likeness_equals_hand_computed_values(
+    measure: Measure, a: str, b: str, expected: float
+) -> None:
     assert likeness(a, b, measure) == pytest.approx(expected, abs=1e-9)
 
 
 @given(st.text("abc ", max_size=30), st.text("abc ", max_size=30))
-def test_lcs_is_the_longest_common_subsequence(a: str, b: str) -> None:
+def test_lcs_likeness_equals_the_longest_common_subsequence_by_definition(a: str, b: str) -> None:
     total = len(a) + len(b)
     assert likeness(a, b) == (2 * by_table(a, b) / total if total else 1.0)
     assert likeness(a, b) == likeness(b, a)
 
 
-def test_what_is_far_behind_is_not_compared() -> None:
+def test_characters_beyond_the_maximum_are_not_compared() -> None:
     assert likeness("a" * MAX_CHARACTERS + "b" * 999, "a" * MAX_CHARACTERS + "c" * 999) == 1.0
 
 
@@ -77,11 +79,13 @@ def test_what_is_far_behind_is_not_compared() -> None:
         ([], 0.9, "lcs", []),
     ],
 )  # fmt: skip
-def test_states(texts: list[str], threshold: float, measure: Measure, expected: list[int]) -> None:
+def test_texts_above_the_threshold_share_a_state(
+    texts: list[str], threshold: float, measure: Measure, expected: list[int]
+) -> None:
     assert group_states(texts, threshold=threshold, measure=measure).numbers == expected
 
 
-def test_the_first_of_a_state_leads_and_the_first_leader_wins() -> None:
+def test_a_text_joins_the_first_state_whose_first_text_is_similar() -> None:
     # Each is 0.8 alike to the one before, and 0.6 to the one before that.
     grouping = group_states(["aaaaa", "aaaab", "aaabb"], threshold=0.7)
     assert grouping.numbers == [0, 0, 1]
@@ -89,14 +93,14 @@ def test_the_first_of_a_state_leads_and_the_first_leader_wins() -> None:
     assert group_states(["aaaab", "aaabb", "aaaaa"], threshold=0.7).numbers == [0, 0, 0]
 
 
-def test_exactly_as_alike_as_the_threshold_is_not_enough() -> None:
+def test_a_likeness_equal_to_the_threshold_does_not_merge_states() -> None:
     assert likeness("abcdefghij", "abcdefghiX") == 0.9
     assert group_states(["abcdefghij", "abcdefghiX"], threshold=0.9).numbers == [0, 1]
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 @given(a=WORDS, b=WORDS, threshold=st.sampled_from([0.3, 0.6, 0.9]))
-def test_the_quick_look_refuses_nothing_that_is_alike(
+def test_the_quick_bound_never_rejects_similar_texts(
     measure: Measure, a: str, b: str, threshold: float
 ) -> None:
     if a == b:
@@ -107,7 +111,7 @@ def test_the_quick_look_refuses_nothing_that_is_alike(
     ) is expected
 
 
-def test_difflib_is_asked_for_the_leader_first() -> None:
+def test_difflib_gets_the_first_text_of_a_state_as_its_first_argument() -> None:
     first, second = (_Leader(text, text) for text in ("tide", "diet"))
     assert SequenceMatcher(None, "tide", "diet", autojunk=False).ratio() == 0.25
     assert _similarity(first.units, second.units, "difflib") == 0.25

@@ -103,7 +103,9 @@ def test_sampler_and_learner_agree_on_every_token(
     assert metrics["decisions"] == sum(len(t.steps) for t in episodes) > 5 * len(episodes)
 
 
-def test_a_model_that_was_told_more_learns_without_it(tmp_path: Path, envs: EnvPool) -> None:
+def test_answers_sampled_with_stripped_cues_are_trained_on_without_them(
+    tmp_path: Path, envs: EnvPool
+) -> None:
     policy = TransformersPolicy(ModelConfig(path=str(make_tiny_llama(tmp_path)), device="cpu"))
     agent = ChatAgent(policy, PROMPT, ChatConfig(max_answer_tokens=5))
     cues = [
@@ -136,7 +138,7 @@ def test_a_model_that_was_told_more_learns_without_it(tmp_path: Path, envs: EnvP
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_it_learns_what_to_answer_from_outcomes_alone(tmp_path: Path) -> None:
+def test_grpo_teaches_a_language_model_from_outcomes_alone(tmp_path: Path) -> None:
     envs, chance = EnvPool(OnePress), 1 / len(COLOURS)
     sigma = (chance * (1 - chance) / (len(COLOURS) * K)) ** 0.5
     warm, learned = [], []

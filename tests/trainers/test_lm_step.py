@@ -30,7 +30,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules["lm_step"]
 
 
-def test_before_reads_everything_and_now_what_is_needed(bench: Any, tmp_path: Path) -> None:
+def test_the_before_way_computes_all_tokens_and_the_now_way_only_the_needed_ones(
+    bench: Any, tmp_path: Path
+) -> None:
     bench.save_model("tiny", str(tmp_path))
     tokens = {}
     for whole, policy in ((way[1], one) for way, one in bench.load_policies(str(tmp_path)).items()):
@@ -59,7 +61,9 @@ def test_before_reads_everything_and_now_what_is_needed(bench: Any, tmp_path: Pa
     assert tokens[False][1] < tokens[True][1]
 
 
-def test_the_table(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_per_way_and_compares_answers_and_gradients(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bench.main(["--shape", "tiny", "--repeats", "1"]) == 0
     printed = capsys.readouterr().out
     assert [row.split(" | ")[0] for row in printed.splitlines() if row[:2] == "| "][1:] == [
@@ -71,12 +75,14 @@ def test_the_table(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.99 < float(cosine[1]) <= 1
 
 
-def test_other_weights_fail(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_weights_make_the_benchmark_fail(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(bench.MAX_APART, "weights", 0.0)
     assert bench.main(["--shape", "tiny", "--repeats", "1"]) == 1
 
 
-def test_bounds_are_of_medians(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bounds_are_checked_against_medians(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def steps(*seconds: float) -> list[Any]:
         return [bench.Measured(one / 2, one / 2, 100, []) for one in seconds]
 
@@ -87,7 +93,7 @@ def test_bounds_are_of_medians(bench: Any, capsys: pytest.CaptureFixture[str]) -
     assert bench.print_table(timings | {"now, fp32": steps(4.4, 9.9, 4.4)}) == []
 
 
-def test_a_model_that_is_not_there_is_replaced_by_random_weights_of_its_shape(
+def test_a_missing_model_is_replaced_by_random_weights_of_its_shape(
     bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(bench.SHAPES, "135m", bench.SHAPES["tiny"])

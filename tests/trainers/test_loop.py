@@ -159,7 +159,7 @@ class Rambles:
 
 
 @pytest.mark.parametrize("rollout", ["lock_step", "async"])
-def test_answers_without_an_action_and_cut_off_are_told(envs: EnvPool, rollout: str) -> None:
+def test_metrics_contain_the_shares_of_empty_and_cut_answers(envs: EnvPool, rollout: str) -> None:
     loop = make_loop(envs, evaluate_every_steps=0, evolve_every_steps=0, rollout=rollout)
     loop.agent = Rambles()
     metrics = loop.step()
@@ -183,7 +183,7 @@ class TestDynamicSampling:
         places = {task.id: place for place, task in enumerate(TRAIN[:5])}
         return loop, metrics, [places[id] for id, _ in learner.seen]
 
-    def test_a_group_that_some_solved_teaches_whatever_advantages_are_before_notes(
+    def test_a_group_with_mixed_outcomes_is_learned_from_even_with_zero_advantages(
         self, envs: EnvPool
     ) -> None:
         class OneOfEach:
@@ -205,7 +205,7 @@ class TestDynamicSampling:
         assert (metrics["resamples"], metrics["groups_set_aside"]) == (0.0, 0.0)
         assert loop.learner.version == 1
 
-    def test_others_are_drawn_in_place_of_those_that_teach_nothing(self, envs: EnvPool) -> None:
+    def test_groups_without_a_learning_signal_are_replaced(self, envs: EnvPool) -> None:
         loop, metrics, seen = self.step(envs, Picky(0, 3), max_resamples=10)
         assert seen == [1, 2, 4]
         assert (metrics["resamples"], metrics["groups_set_aside"]) == (2.0, 2.0)
@@ -216,24 +216,24 @@ class TestDynamicSampling:
         ]
         assert (loop.state.episodes, loop.state.env_steps) == (10, 40)
 
-    def test_the_limit_ends_it(self, envs: EnvPool) -> None:
+    def test_resampling_stops_at_max_resamples(self, envs: EnvPool) -> None:
         _, metrics, seen = self.step(envs, Picky(0, 1, 3, 4), max_resamples=1)
         assert seen == [2]
         assert metrics["resamples"] == 1.0
 
-    def test_nothing_found_is_a_step_without_an_update(self, envs: EnvPool) -> None:
+    def test_a_step_without_a_learning_signal_makes_no_update(self, envs: EnvPool) -> None:
         loop, metrics, seen = self.step(envs, Picky(0, 1, 2, 3, 4), max_resamples=2)
         assert (seen, loop.state.step, loop.learner.version) == ([], 1, 0)
         assert (metrics["groups_set_aside"], loop.state.episodes) == (9.0, 18)
 
-    def test_off_by_default(self, envs: EnvPool) -> None:
+    def test_dynamic_sampling_is_off_by_default(self, envs: EnvPool) -> None:
         _, metrics, seen = self.step(envs, Picky(0, 1, 2))
         assert seen == [0, 1, 2]
         assert "resamples" not in metrics
 
 
 class TestLoop:
-    def test_order_of_calls(self, envs: EnvPool) -> None:
+    def test_groups_rounds_evaluations_and_steps_are_reported_in_order(self, envs: EnvPool) -> None:
         log = Log()
         state = make_loop(envs, log).run()
         assert log.calls == [
@@ -246,7 +246,7 @@ class TestLoop:
         assert (state.step, state.episodes) == (4, 24)
         assert state.env_steps == 24 * 4 + 2 * 7
 
-    def test_groups_are_recorded_and_learned_under_the_version_that_acted(
+    def test_groups_are_recorded_and_learned_from_with_the_version_that_acted(
         self, envs: EnvPool
     ) -> None:
         loop = make_loop(envs)
@@ -270,7 +270,7 @@ class TestLoop:
         state = make_loop(envs, max_steps=None, max_env_steps=3 * 2 * 4 + 7).run()
         assert (state.step, state.env_steps) == (1, 31)
 
-    def test_metrics_say_how_far_it_is(self, envs: EnvPool) -> None:
+    def test_metrics_contain_reward_pool_size_and_progress(self, envs: EnvPool) -> None:
         log = Log()
         make_loop(envs, log).run()
         last = log.metrics[-1]
@@ -279,12 +279,12 @@ class TestLoop:
         assert last["curriculum.pool_size"] == 7.0
         assert last["evaluated"] == last["step"] == 4.0
 
-    def test_it_ends_with_an_evaluation(self, envs: EnvPool) -> None:
+    def test_a_run_ends_with_an_evaluation(self, envs: EnvPool) -> None:
         log = Log()
         make_loop(envs, log, max_steps=1).run()
         assert log.calls == ["eval 1.0", "groups 3", "step 1", "eval 1.0"]
 
-    def test_stops_and_goes_on_at_a_step_boundary(self, envs: EnvPool) -> None:
+    def test_a_run_stopped_at_a_step_boundary_resumes_exactly(self, envs: EnvPool) -> None:
         straight, first, second = Log(), Log(stop_after=1), Log()
         make_loop(envs, straight).run()
         stopped = make_loop(envs, first)
@@ -303,7 +303,9 @@ class TestLoop:
         ]
         assert numbers[0] == numbers[1]
 
-    def test_first_steps_may_only_study(self, envs: EnvPool) -> None:
+    def test_study_only_steps_record_groups_but_do_not_update_the_learner(
+        self, envs: EnvPool
+    ) -> None:
         log = Log()
         loop = make_loop(envs, log, max_steps=3, study_only_steps=2)
         loop.run()
@@ -311,17 +313,17 @@ class TestLoop:
         assert [m.get("success") for m in log.metrics] == [1.0, 1.0, None]
         assert len(loop.session.curriculum.recorded) == 9  # type: ignore[attr-defined]
 
-    def test_an_end_is_needed(self, envs: EnvPool) -> None:
+    def test_a_loop_without_a_limit_is_refused(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match="has no limit"):
             make_loop(envs, max_steps=None)
 
-    def test_loop_and_session_agree_on_staleness(self, envs: EnvPool) -> None:
+    def test_a_staleness_that_differs_from_the_sessions_is_refused(self, envs: EnvPool) -> None:
         loop = make_loop(envs)
         stale = loop.config.model_copy(update={"rollout": "async", "max_staleness": 2})
         with pytest.raises(ConfigError, match=r"max_staleness is 2, but the session's is 0"):
             Loop(stale, session=loop.session, agent=REFERENCES, learner=loop.learner, envs=envs)
 
-    def test_a_round_needs_an_evolver(self, envs: EnvPool) -> None:
+    def test_a_round_without_an_evolver_raises(self, envs: EnvPool) -> None:
         loop = make_loop(envs)
         loop.session = CurriculumSession(Rotation(TRAIN[:5]), group_size=2)
         loop.run()
@@ -374,7 +376,7 @@ def test_a_step_whose_tickets_another_client_takes_ends_without_them(
     assert loop.state.episodes == 6
 
 
-def test_an_engine_that_loses_everything_ends_the_run() -> None:
+def test_an_engine_that_loses_every_episode_ends_the_run() -> None:
     loop = make_loop(EnvPool(Flaky(broken=1000)), max_steps=1)
     loop.evaluate = None
     with pytest.raises(EnvBackendError, match=r"All 6 episodes were lost.*the engine is gone"):
@@ -390,7 +392,7 @@ class CannotStart(gym.Wrapper[str, str, str, str]):
         return super().reset(seed=seed, options=options)
 
 
-def test_a_task_that_cannot_start_costs_its_own_group_only() -> None:
+def test_a_task_that_cannot_start_breaks_its_own_group_only() -> None:
     log = Log()
     loop = make_loop(
         EnvPool(lambda: CannotStart(gym.make("Toy-v0"))),

@@ -41,7 +41,7 @@ def loop(curriculum: Batches, envs: EnvPool, learner: Counts, **settings: Any) -
     )
 
 
-def test_each_step_is_one_batch(envs: EnvPool) -> None:
+def test_each_step_is_recorded_as_one_batch(envs: EnvPool) -> None:
     curriculum = Batches()
     run = loop(curriculum, envs, Counts(), max_steps=3)
     run.run()
@@ -51,7 +51,7 @@ def test_each_step_is_one_batch(envs: EnvPool) -> None:
     assert run.events.groups == numbers
 
 
-def test_what_is_drawn_in_place_of_others_belongs_to_the_same_batch(envs: EnvPool) -> None:
+def test_resampled_groups_belong_to_the_batch_of_their_step(envs: EnvPool) -> None:
     curriculum = Batches()
     picky = Picky(*range(5))
     loop(curriculum, envs, picky, max_steps=1, max_resamples=8).run()
@@ -60,7 +60,7 @@ def test_what_is_drawn_in_place_of_others_belongs_to_the_same_batch(envs: EnvPoo
     assert [len(batch) for batch in curriculum.told] == [sum(curriculum.asked)]
 
 
-def test_a_step_that_fails_records_what_has_closed() -> None:
+def test_groups_of_a_failed_step_are_recorded_with_the_next_step() -> None:
     curriculum = Batches()
     run = loop(curriculum, EnvPool(Flaky(broken=1000)), Counts(), max_steps=1)
     with pytest.raises(EnvBackendError):
@@ -72,7 +72,7 @@ def test_a_step_that_fails_records_what_has_closed() -> None:
     assert run.session.n_ready == 0
 
 
-def test_the_first_steps_may_only_study(envs: EnvPool) -> None:
+def test_study_only_steps_are_recorded_without_resampling(envs: EnvPool) -> None:
     curriculum, learner, seen = Batches(), Picky(), list[dict[str, float]]()
 
     class Steps(Told):

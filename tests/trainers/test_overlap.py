@@ -108,7 +108,7 @@ def ends(evolver: Held, loop: Loop) -> Callable[[], None]:
     return end
 
 
-def test_the_learner_goes_on_and_the_round_is_applied_after_it_is_done(envs: EnvPool) -> None:
+def test_training_continues_during_a_round_and_applies_its_result_afterwards(envs: EnvPool) -> None:
     evolver, round_steps, log = Held(), Remembers(), During()
     loop = past_its_first_step(make(envs, evolver, round_steps, log))
     log.actions = {"step_4": ends(evolver, loop)}
@@ -128,9 +128,7 @@ def test_the_learner_goes_on_and_the_round_is_applied_after_it_is_done(envs: Env
 
 
 @pytest.mark.parametrize("step", [3, 4])
-def test_it_is_applied_at_the_step_that_is_remembered_however_fast_it_is(
-    envs: EnvPool, step: int
-) -> None:
+def test_a_finished_round_is_applied_at_the_remembered_step(envs: EnvPool, step: int) -> None:
     evolver, log = Held(), During()
     evolver.may_end.set()  # done at once; and where it is not, it is waited for
     loop = past_its_first_step(make(envs, evolver, Remembers(round_1=step), log))
@@ -139,7 +137,7 @@ def test_it_is_applied_at_the_step_that_is_remembered_however_fast_it_is(
     assert log.calls[at + 1] == f"step {step}"
 
 
-def test_it_is_waited_for_at_the_step_that_is_remembered(envs: EnvPool) -> None:
+def test_a_slow_round_is_waited_for_at_the_remembered_step(envs: EnvPool) -> None:
     evolver, log = Held(), During()
     loop = past_its_first_step(make(envs, evolver, Remembers(round_1=3), log))
     threading.Thread(target=lambda: evolver.begun.wait(WAIT_S) and evolver.may_end.set()).start()
@@ -147,7 +145,7 @@ def test_it_is_waited_for_at_the_step_that_is_remembered(envs: EnvPool) -> None:
     assert log.calls[log.calls.index("round-1") + 1] == "step 3"
 
 
-def test_stopped_in_mid_flight_it_flies_again_and_ends_the_same(envs: EnvPool) -> None:
+def test_a_run_stopped_during_a_round_repeats_the_round_and_ends_the_same(envs: EnvPool) -> None:
     straight = During()
     evolver = Held()
     whole = past_its_first_step(make(envs, evolver, Remembers(), straight))
@@ -176,7 +174,7 @@ def test_stopped_in_mid_flight_it_flies_again_and_ends_the_same(envs: EnvPool) -
     assert resumed.state.to_json() == whole.state.to_json()
 
 
-def test_at_the_end_it_is_waited_for_and_counted(envs: EnvPool) -> None:
+def test_a_round_running_at_the_last_step_is_waited_for_and_counted(envs: EnvPool) -> None:
     evolver, round_steps, log = Held(), Remembers(), During()
     loop = past_its_first_step(make(envs, evolver, round_steps, log, max_steps=3))
     threading.Timer(0, lambda: evolver.begun.wait(WAIT_S) and evolver.may_end.set()).start()
@@ -186,7 +184,7 @@ def test_at_the_end_it_is_waited_for_and_counted(envs: EnvPool) -> None:
     assert loop.state.env_steps == 3 * 6 * 4 + 7
 
 
-def test_a_round_that_fails_ends_the_run_at_the_next_boundary_and_is_due_again(
+def test_a_failed_round_ends_the_run_at_the_next_step_and_is_due_again(
     envs: EnvPool,
 ) -> None:
     evolver, log = Held(fails=True), During()
@@ -198,7 +196,7 @@ def test_a_round_that_fails_ends_the_run_at_the_next_boundary_and_is_due_again(
     assert loop.session.plan() == DUE
 
 
-def test_who_waits_for_a_round_may_be_asked_to_stop(envs: EnvPool) -> None:
+def test_a_run_that_waits_for_a_round_can_be_stopped_and_resumed(envs: EnvPool) -> None:
     evolver = Held()
 
     class Impatient(During):
@@ -226,7 +224,7 @@ class TestSession:
     def session(self, evolver: Held) -> CurriculumSession:
         return CurriculumSession(PlansOne(TRAIN[:5]), evolver, group_size=2)
 
-    def test_another_round_is_not_launched_beside_one(self) -> None:
+    def test_a_second_round_is_refused_while_one_is_running(self) -> None:
         evolver = Held()
         session = self.session(evolver)
         session.launch_round(DUE)
@@ -239,7 +237,7 @@ class TestSession:
         assert session.run_round(DUE).env_steps == 7
         assert evolver.ran == 1
 
-    def test_a_round_called_off_is_due_again_and_who_waits_for_it_is_told(self) -> None:
+    def test_a_discarded_round_is_due_again_and_leaves_no_result(self) -> None:
         evolver = Held()
         session = self.session(evolver)
         session.launch_round(DUE)
@@ -250,7 +248,7 @@ class TestSession:
         assert session.plan() == DUE
         assert not session.curriculum.results  # type: ignore[attr-defined]
 
-    def test_a_state_that_is_loaded_drops_what_flew_before(self) -> None:
+    def test_loading_a_state_discards_the_running_round(self) -> None:
         evolver = Held()
         session = self.session(evolver)
         state = session.state_dict()

@@ -80,7 +80,7 @@ def learner(seed: int = 0, **settings: Any) -> PPO:
 
 
 class TestEstimates:
-    def test_what_was_not_decided_is_earned_by_the_decision_before(self) -> None:
+    def test_rewards_of_steps_without_a_decision_go_to_the_decision_before(self) -> None:
         settings = {"gamma": 1.0, "lam": 1.0}
         estimate = turn_estimate([0.5, 0.25, 1.0, 2.0], [0, 1, 0, 2], [0.1, 0.2, 0.9], **settings)
         # The first step's reward is nobody's; the third's is the second's.
@@ -88,37 +88,37 @@ class TestEstimates:
         assert estimate.targets == pytest.approx([3.25, 2.0, 0.0])
         assert estimate.valued == [True, True, False]
 
-    def test_token_level(self) -> None:
+    def test_token_estimates_equal_hand_computed_values(self) -> None:
         settings = {"gamma": 0.5, "lam": 1.0}
         estimate = token_estimate([0.0, 1.0], [2, 1], [0.0, 0.0, 0.0], **settings)
         assert estimate.advantage == [[0.25, 0.5], [1.0]]
         assert estimate.targets == [0.25, 0.5, 1.0]
         assert all(estimate.valued)
 
-    def test_lambda_trusts_values_or_what_was_earned(self) -> None:
+    def test_lambda_weighs_values_against_earned_rewards(self) -> None:
         values, rewards, lengths = [0.5, 0.75], [0.0, 1.0], [1, 1]
         earned = turn_estimate(rewards, lengths, values, gamma=1.0, lam=1.0)
         trusted = turn_estimate(rewards, lengths, values, gamma=1.0, lam=0.0)
         assert earned.advantage == [0.5, 0.25]
         assert trusted.advantage == [0.25, 0.25]
 
-    def test_nothing_was_decided(self) -> None:
+    def test_an_episode_without_decisions_has_zero_advantages(self) -> None:
         assert turn_estimate([1.0], [0], [], gamma=1, lam=1).advantage == [0.0]
         assert turn_estimate([], [], [], gamma=1, lam=1).advantage == []
 
 
 class TestNumbers:
-    def test_explained_variance(self) -> None:
+    def test_explained_variance_equals_hand_computed_values(self) -> None:
         assert explained_variance([0.1, 0.9], [0.1, 0.9]) == 1.0
         assert explained_variance([0.5, 0.5], [0.1, 0.9]) == pytest.approx(0.0)
         assert explained_variance([0.3, 0.4], [1.0, 1.0]) == 0.0
         assert explained_variance([], []) == 0.0
 
-    def test_a_single_advantage_is_not_whitened_away(self) -> None:
+    def test_a_single_advantage_is_unchanged_by_whitening(self) -> None:
         assert whiten(torch.tensor([2.0])).tolist() == [2.0]
         assert whiten(torch.tensor([3.0, 3.0])).tolist() == [0.0, 0.0]
 
-    def test_value_loss_in_parts_adds_up(self) -> None:
+    def test_value_losses_of_parts_add_up_to_the_whole(self) -> None:
         numbers = [torch.randn(3, 4, generator=torch.Generator().manual_seed(n)) for n in range(3)]
         mask = torch.tensor([[True, True, False, False], [True] * 4, [False] * 4])
         whole = value_loss(*numbers, mask, clip=0.3)
@@ -129,7 +129,7 @@ class TestNumbers:
 
 
 class TestUpdate:
-    def test_untrained_values_leave_the_outcome_to_learn_from(self) -> None:
+    def test_the_advantage_is_the_outcome_while_values_are_untrained(self) -> None:
         one = learner(lam=1.0)
         groups = batch(FakeLanguageModel(), fresh=True)
         for rows, of in zip(one.advantages(groups), groups, strict=True):
@@ -137,7 +137,7 @@ class TestUpdate:
                 assert values == [float(t.success)] * len(t.steps)
 
     @pytest.mark.parametrize("level", ["turn", "token"])
-    def test_values_come_to_foretell_what_is_earned(self, level: str) -> None:
+    def test_values_learn_to_predict_returns(self, level: str) -> None:
         """Dialogues that begin with one token succeed, those that begin with another fail."""
         rng, model = np.random.default_rng(0), FakeLanguageModel()
         groups = []
@@ -152,7 +152,7 @@ class TestUpdate:
         assert last["explained_variance"] > (0.99 if level == "turn" else 0.3)
         assert last["value_loss"] < 0.75 * first["value_loss"]
 
-    def test_every_term_is_logged(self) -> None:
+    def test_every_loss_term_is_in_the_metrics(self) -> None:
         metrics = learner().update(batch(FakeLanguageModel()))
         names = {"loss", "policy_loss", "kl", "clip_fraction", "value_loss", "explained_variance"}
         assert names | {"grad_norm", "lr", "success", "masked_share", "entropy"} <= set(metrics)
@@ -160,7 +160,7 @@ class TestUpdate:
         expected = metrics["policy_loss"] + 1e-3 * metrics["kl"] + 0.5 * metrics["value_loss"]
         assert metrics["loss"] == pytest.approx(expected, abs=1e-6)
 
-    def test_a_loss_of_ones_own_replaces_all_but_the_value_loss(self) -> None:
+    def test_a_custom_loss_replaces_all_but_the_value_loss(self) -> None:
         class Own(PPO):
             def loss(self, inputs: LossInputs) -> Mapping[str, torch.Tensor]:
                 pull = -inputs.mean(inputs.advantage * inputs.logp)
@@ -172,7 +172,7 @@ class TestUpdate:
         assert not {"policy_loss", "kl", "clip_fraction"} & metrics.keys()
 
     @pytest.mark.parametrize("level", ["turn", "token"])
-    def test_microbatches_equal_the_whole_batch(self, level: str) -> None:
+    def test_microbatches_give_the_same_weights_as_the_whole_batch(self, level: str) -> None:
         weights = []
         for size in (4096, 5):
             one = learner(level=level, microbatch_tokens=size, lr=0.1)
@@ -181,7 +181,7 @@ class TestUpdate:
             weights.append(torch.cat([one.policy.table.flatten(), one.head.weight]).detach())  # type: ignore[attr-defined]
         torch.testing.assert_close(*weights, atol=1e-4, rtol=1e-4)
 
-    def test_groups_that_are_not_whole_and_lost_rollouts_teach_nothing(self) -> None:
+    def test_incomplete_groups_and_lost_rollouts_are_not_learned_from(self) -> None:
         one = learner()
         broken = dataclasses.replace(batch(FakeLanguageModel())[0], size=9)
         assert one.update([broken])["decisions"] == 0.0
@@ -193,14 +193,14 @@ class TestUpdate:
         metrics = one.update([group(lost, there)])
         assert (metrics["masked_share"], metrics["decisions"]) == (0.5, 1.0)
 
-    def test_values_of_a_version_are_computed_once(self) -> None:
+    def test_values_are_computed_once_per_version(self) -> None:
         one = learner(epochs=1, minibatches=1, kl_coef=0.0)
         groups = batch(FakeLanguageModel())
         one.update(groups, one.advantages(groups))
         assert isinstance(one.policy, Valued)
         assert len(one.policy.calls) == 2  # the values, and the step
 
-    def test_values_learn_where_all_advantages_are_0(self) -> None:
+    def test_values_learn_even_if_all_advantages_are_0(self) -> None:
         """The value loss acts on every sample, so none is left out as GRPO does."""
         one = learner(epochs=1, minibatches=1, kl_coef=0.0, value_lr=0.1, lam=1.0)
         groups = [
@@ -219,7 +219,7 @@ class TestUpdate:
     @pytest.mark.parametrize(
         ("name", "value"), [("value_clip", 1e-3), ("value_weight", 0.0), ("weight_decay", 1.0)]
     )
-    def test_each_setting_changes_what_is_learned(self, name: str, value: float) -> None:
+    def test_each_setting_changes_the_learned_weights(self, name: str, value: float) -> None:
         def weights(**settings: float) -> torch.Tensor:
             one = learner(value_lr=0.1, lr=0.1, **settings)
             for seed in range(2):
@@ -235,7 +235,7 @@ class TestUpdate:
             PPO(FakeLanguageModel())
 
     @pytest.mark.parametrize("level", ["turn", "token"])
-    def test_saved_and_loaded_it_goes_on_as_before(self, level: str) -> None:
+    def test_a_restored_learner_continues_exactly(self, level: str) -> None:
         straight = learner(seed=3, level=level, lr=0.05)
         straight.update(batch(FakeLanguageModel()))
         buffer = io.BytesIO()
@@ -259,7 +259,7 @@ class TestUpdate:
 
 
 class TestHeads:
-    def test_a_head_changes_nothing_of_the_policy(self) -> None:
+    def test_creating_a_value_head_does_not_change_the_policy(self) -> None:
         policy = TinyPolicy(SMALL, seed=1)
         before, noise = policy.state_dict(), torch.get_rng_state()
         PPO(policy)
@@ -287,7 +287,7 @@ class TestHeads:
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
 @pytest.mark.parametrize("level", ["turn", "token"])
-def test_a_language_model_learns_with_its_values(
+def test_ppo_updates_a_language_model_and_its_value_head(
     level: str, lora_rank: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("transformers")
@@ -341,7 +341,7 @@ def without_a_button(task: Task) -> Task:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_learns_and_its_values_foretell(seed: int, envs: EnvPool) -> None:
+def test_ppo_learns_the_toy_and_its_values_predict_success(seed: int, envs: EnvPool) -> None:
     """A third of the tasks cannot be solved, so that there is something to foretell.
 
     Where all tasks are alike, chance alone decides until they are solved, and even perfect values

@@ -57,12 +57,12 @@ def scored(score: float) -> Group:
     return dataclasses.replace(original, trajectories=tuple(trajectories))
 
 
-def test_a_threshold_is_exceeded() -> None:
+def test_select_above_excludes_scores_equal_to_the_threshold() -> None:
     assert select_above([0.0, 0.5, 0.51, 1.0], 0.5) == [2, 3]
 
 
 class TestGrow:
-    def test_nothing_is_learned_before_the_last_step(self) -> None:
+    def test_nothing_is_learned_before_the_last_grow_step(self) -> None:
         one = learner()
         before, groups = table(one), batch(FakeLanguageModel())
         first = one.update(groups, one.advantages(groups))
@@ -76,14 +76,16 @@ class TestGrow:
         assert not torch.equal(table(one), before)
         assert one.update(groups)["gathered"] == 12.0
 
-    def test_shares_are_of_all_that_came_back(self) -> None:
+    def test_accepted_shares_are_relative_to_all_rollouts_that_were_not_lost(self) -> None:
         one = learner(grow_steps=1, thresholds=(0.0, 0.25, 0.5))
         lost = trajectory([None], end=EndReason.WORKER_LOST)
         metrics = one.update([scored(0.0), scored(0.3), scored(1.0), group(lost)])
         shares = [metrics[f"accepted_share@{name}"] for name in ("0", "0.25", "0.5")]
         assert shares == pytest.approx([4 / 6, 4 / 6, 2 / 6])
 
-    def test_nothing_accepted_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_without_accepted_rollouts_the_policy_is_unchanged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         one = learner(grow_steps=1)
         before = table(one)
         metrics = one.update([scored(0.0)])
@@ -94,7 +96,7 @@ class TestGrow:
         assert one.version == 0
         assert one.update([])["success"] == 0.0
 
-    def test_an_improve_begins_at_the_start_or_goes_on(self) -> None:
+    def test_improve_from_selects_the_weights_that_an_improve_starts_from(self) -> None:
         tables = {}
         for start in ("start", "last"):
             for thresholds in ((0.0, 0.5), (0.5,)):
@@ -106,7 +108,7 @@ class TestGrow:
         # The last threshold alone makes the policy; only the order of its batches is drawn anew.
         torch.testing.assert_close(tables["start", 2], tables["start", 1])
 
-    def test_a_group_teaches_if_something_of_it_is_imitated(self) -> None:
+    def test_only_groups_with_an_acceptable_rollout_have_advantages(self) -> None:
         assert learner().advantages([scored(0.0), scored(0.3)]) == [[0.0, 0.0], [1.0, 1.0]]
 
     def test_held_out_tasks_are_refused(self) -> None:
@@ -115,7 +117,7 @@ class TestGrow:
             one.update([dataclasses.replace(scored(1.0), task=VAL[0])])
 
     @pytest.mark.parametrize("stop", [1, 2, 3])
-    def test_a_stop_in_mid_grow_changes_nothing(self, stop: int) -> None:
+    def test_a_learner_restored_during_a_grow_continues_exactly(self, stop: int) -> None:
         steps = [batch(FakeLanguageModel(), seed=n) for n in range(4)]
         straight = learner(seed=4, grow_steps=3)
         for groups in steps[:stop]:
@@ -153,11 +155,13 @@ class TestSettings:
             ({"kind": "rest", "thresholds": [1.0]}, "less than 1"),
         ],
     )
-    def test_nonsense_is_refused(self, section: dict[str, Any], message: str) -> None:
+    def test_invalid_learner_settings_are_refused(
+        self, section: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(ValidationError, match=message):
             self.READ.validate_python(section)
 
-    def test_the_settings_name_the_learner(self) -> None:
+    def test_the_kind_setting_selects_the_learner(self) -> None:
         credit = Credit(LeaveOneOut())
         pg = make_learner(GRPOConfig(), FakeLanguageModel(), credit, 3)
         assert isinstance(pg, GRPO)
@@ -166,7 +170,7 @@ class TestSettings:
         assert isinstance(make_learner(RestConfig(), FakeLanguageModel()), ReST)
 
     @pytest.mark.parametrize("settings", [PPOConfig(), RestConfig()], ids=lambda one: one.kind)
-    def test_a_credit_that_nobody_would_ask_is_refused(
+    def test_credit_is_refused_for_learners_that_do_not_use_it(
         self, settings: PPOConfig | RestConfig
     ) -> None:
         with pytest.raises(
@@ -175,7 +179,7 @@ class TestSettings:
             make_learner(settings, Valued(), Credit(LeaveOneOut()))
 
 
-def test_it_learns_from_its_best_rollouts(envs: EnvPool) -> None:
+def test_rest_accepts_more_rollouts_and_lowers_the_loss_over_time(envs: EnvPool) -> None:
     """The watched loss falls within an Improve, and more and more rollouts are accepted."""
     policy = TinyPolicy(TinyConfig(dropout=0.1), seed=1)
     agent = ChoiceAgent(policy, BENCHMARK.choices)

@@ -44,7 +44,9 @@ def positions(sample: Segment) -> list[tuple[tuple[int, ...], int]]:
 
 
 @given(episodes())
-def test_sampled_ids_in_order_are_those_of_the_decisions(decisions: list[TokenDecision]) -> None:
+def test_segments_contain_the_sampled_ids_of_the_decisions_in_order(
+    decisions: list[TokenDecision],
+) -> None:
     pieces = segments(decisions)
     assert [i for s in pieces for _, i in positions(s)] == [i for d in decisions for i in d.ids]
     assert [v for s in pieces for v in s.logprobs] == [v for d in decisions for v in d.logprobs]
@@ -53,14 +55,14 @@ def test_sampled_ids_in_order_are_those_of_the_decisions(decisions: list[TokenDe
 
 
 @given(episodes())
-def test_each_token_keeps_its_context(decisions: list[TokenDecision]) -> None:
+def test_each_sampled_token_has_its_original_context(decisions: list[TokenDecision]) -> None:
     merged = Counter(pair for s in segments(decisions) for pair in positions(s))
     apart = Counter((d.prompt_ids + d.ids[:i], id) for d in decisions for i, id in enumerate(d.ids))
     assert merged == apart
 
 
 @given(episodes())
-def test_no_two_neighbours_could_be_one(decisions: list[TokenDecision]) -> None:
+def test_segments_that_can_be_merged_are_merged(decisions: list[TokenDecision]) -> None:
     pieces = segments(decisions)
     for first, second in pairwise(pieces):
         prompt = second.ids[: second.sampled.index(True)]
@@ -76,7 +78,7 @@ def test_a_dialogue_is_one_segment_with_its_observations_masked() -> None:
     assert segment.logprobs == (-0.1, -0.2, -0.3)
 
 
-def test_a_prompt_that_was_tokenised_anew_is_another_segment_not_other_ids() -> None:
+def test_a_retokenised_prompt_starts_a_new_segment_with_unchanged_ids() -> None:
     first = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
     second = TokenDecision((5, 6, 78, 9), (4,), (-0.3,))  # 78 reads like 7, 8
     pieces = segments([first, second])
@@ -84,7 +86,7 @@ def test_a_prompt_that_was_tokenised_anew_is_another_segment_not_other_ids() -> 
     assert [s.sampled for s in pieces] == [(False, False, True, True), (False,) * 4 + (True,)]
 
 
-def test_ids_that_are_not_those_sampled_are_refused() -> None:
+def test_ids_that_do_not_match_logprobs_or_mask_are_refused() -> None:
     decision = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
     with pytest.raises(ValueError, match="one log-probability per sampled id"):
         dataclasses.replace(decision, ids=(78,))
@@ -98,7 +100,7 @@ def test_a_first_token_without_context_is_refused() -> None:
         segments([TokenDecision((), (1,), (-0.1,))])
 
 
-def test_choices_stay_as_they_are() -> None:
+def test_choices_are_not_merged_into_segments() -> None:
     choice = ChoiceDecision(View("", ""), ("a", "b"), 1, -0.7)
     tokens = TokenDecision((1,), (2, 3), (-0.1, -0.2))
     pieces = samples([choice, choice, tokens])

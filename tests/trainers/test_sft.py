@@ -118,7 +118,7 @@ class Detour(ToyBenchmark):
 
 
 class TestDemonstrate:
-    def test_counts_what_cannot_be_imitated(self, envs: EnvPool) -> None:
+    def test_steps_and_tasks_that_cannot_be_imitated_are_counted(self, envs: EnvPool) -> None:
         wrong = TRAIN[1].model_copy(update={"solution": ("press red", "done")})
         agent = ChoiceAgent(TinyPolicy(SMALL), OnlyDone().choices)
         demonstrations = demonstrate([TRAIN[0], wrong], envs, OnlyDone(), agent)
@@ -126,7 +126,7 @@ class TestDemonstrate:
         assert demonstrations.unsolved == 1
         assert [len(decisions) for decisions in demonstrations.decisions] == [1]
 
-    def test_leaves_out_what_an_engine_lost(self) -> None:
+    def test_episodes_lost_by_the_engine_are_left_out(self) -> None:
         last = TRAIN[0].solution[-2]
         breaks = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), last))
         spared = next(task for task in TRAIN if last not in task.solution)
@@ -137,7 +137,7 @@ class TestDemonstrate:
         with pytest.raises(EnvBackendError, match="the engine is gone"):
             demonstrate(TRAIN[:1], breaks, BENCHMARK, agent)
 
-    def test_imitates_what_the_benchmark_demonstrates(self, envs: EnvPool) -> None:
+    def test_the_demonstration_of_the_benchmark_is_played(self, envs: EnvPool) -> None:
         demonstrations = demonstrate(TRAIN[:1], envs, Detour(), choosing(TinyPolicy(SMALL)))
         assert (demonstrations.env_steps, demonstrations.skipped, demonstrations.unsolved) == (
             5,
@@ -149,7 +149,7 @@ class TestDemonstrate:
         ]
         assert chosen == list(TRAIN[0].solution)
 
-    def test_a_choice_sees_what_it_sees_in_a_rollout(self, envs: EnvPool) -> None:
+    def test_a_choice_has_the_same_context_as_in_a_rollout(self, envs: EnvPool) -> None:
         demonstrations = demonstrate(TRAIN[:1], envs, BENCHMARK, choosing(TinyPolicy(SMALL)))
         for number, decision in enumerate(demonstrations.decisions[0]):
             assert isinstance(decision, ChoiceDecision)
@@ -159,7 +159,7 @@ class TestDemonstrate:
         assert demonstrations.texts[0] == TRAIN[0].instruction
         assert len(demonstrations.texts) == 2 * len(TRAIN[0].solution)
 
-    def test_a_prompt_goes_on_from_what_was_demonstrated_before(self, envs: EnvPool) -> None:
+    def test_a_prompt_extends_the_earlier_demonstrations(self, envs: EnvPool) -> None:
         demonstrations = token_demonstrations(envs, 2)
         for decisions in demonstrations.decisions:
             tokens = [d for d in decisions if isinstance(d, TokenDecision)]
@@ -169,14 +169,14 @@ class TestDemonstrate:
                 assert after.prompt_ids[: len(so_far)] == so_far
         assert demonstrations.texts == []
 
-    def test_a_skipped_step_is_still_remembered(self, envs: EnvPool) -> None:
+    def test_a_skipped_step_stays_in_later_prompts(self, envs: EnvPool) -> None:
         demonstrations = demonstrate(TRAIN[:1], envs, Detour(), ByteAgent())
         first = demonstrations.decisions[0][0]
         assert isinstance(first, TokenDecision)
         assert bytes(first.prompt_ids).count(b"press nothing") == 1
         assert demonstrations.skipped == 1
 
-    def test_refuses_other_splits(self, envs: EnvPool) -> None:
+    def test_tasks_of_other_splits_are_refused(self, envs: EnvPool) -> None:
         with pytest.raises(SplitLeakError, match="val task"):
             demonstrate(VAL[:1], envs, BENCHMARK, ByteAgent())
 
@@ -193,7 +193,7 @@ def decision_of(number: int) -> TokenDecision:
 
 
 class TestAcceptedRollouts:
-    def test_takes_scores_above_only(self) -> None:
+    def test_only_rollouts_scored_above_the_threshold_are_accepted(self) -> None:
         scores = (0.0, 0.5, 0.51, 1.0)
         episodes = tuple(episode(TRAIN[0], s, decision_of(i + 1)) for i, s in enumerate(scores))
         group = Group("g", TRAIN[0], 8, episodes)
@@ -205,7 +205,7 @@ class TestAcceptedRollouts:
             0,
         )
 
-    def test_rollouts_of_a_task_stay_together(self) -> None:
+    def test_rollouts_of_a_task_are_grouped_together(self) -> None:
         groups = [
             Group(str(i), task, 1, (episode(task, 1.0, decision_of(i + 1)),))
             for i, task in enumerate((TRAIN[0], TRAIN[1], TRAIN[0]))
@@ -213,7 +213,7 @@ class TestAcceptedRollouts:
         demonstrations = accepted_rollouts(groups, above=0.0)
         assert demonstrations.decisions == ((decision_of(1), decision_of(3)), (decision_of(2),))
 
-    def test_steps_without_a_decision_teach_nothing(self) -> None:
+    def test_steps_without_a_decision_are_skipped_and_counted(self) -> None:
         scripted, mixed = (
             episode(TRAIN[0], 1.0, None, None),
             episode(TRAIN[1], 1.0, None, decision_of(1)),
@@ -223,7 +223,7 @@ class TestAcceptedRollouts:
         assert demonstrations.decisions == ((decision_of(1),),)
         assert demonstrations.skipped == 3
 
-    def test_refuses_what_is_not_training(self) -> None:
+    def test_tasks_of_other_splits_and_evaluation_episodes_are_refused(self) -> None:
         group = Group("g", VAL[0], 1, (episode(VAL[0], 1.0, decision_of(1)),))
         with pytest.raises(SplitLeakError, match="val task"):
             accepted_rollouts([group], above=0.0)
@@ -236,7 +236,7 @@ class TestAcceptedRollouts:
 
 
 class TestImitateChoices:
-    def test_converges_and_solves_unseen_tasks(self, envs: EnvPool) -> None:
+    def test_imitation_converges_and_solves_unseen_tasks(self, envs: EnvPool) -> None:
         policy = TinyPolicy(seed=0)
         demonstrations = demonstrate(TRAIN[:40], envs, BENCHMARK, choosing(policy))
         policy.fit_words(demonstrations.texts)
@@ -246,11 +246,11 @@ class TestImitateChoices:
         learned = evaluate(choosing(policy).greedy(), VAL, envs)
         assert learned.success_rate > 0.8
 
-    def test_nothing_to_imitate(self) -> None:
+    def test_empty_demonstrations_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="nothing to imitate"):
             imitate(TinyPolicy(SMALL), Demonstrations((), 0, 0, 0))
 
-    def test_stops_at_the_most_epochs(self, envs: EnvPool) -> None:
+    def test_imitation_stops_at_max_epochs(self, envs: EnvPool) -> None:
         policy = TinyPolicy(SMALL)
         demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK, choosing(policy))
         imitation = imitate(policy, demonstrations, ImitationConfig(max_epochs=2, holdout=0))
@@ -259,7 +259,7 @@ class TestImitateChoices:
         assert len(imitation.losses) == 2
         assert policy.version == 1
 
-    def test_training_stops_without_the_least_improvement(self, envs: EnvPool) -> None:
+    def test_imitation_stops_without_the_minimum_improvement(self, envs: EnvPool) -> None:
         policy = TinyPolicy(SMALL)
         demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK, choosing(policy))
         wanted = ImitationConfig(min_improvement=0.9, patience_epochs=2)
@@ -267,7 +267,7 @@ class TestImitateChoices:
         assert imitation.converged
         assert len(imitation.losses) == 3  # no loss can fall by as much after the first epoch
 
-    def test_the_best_weights_are_kept(self, envs: EnvPool) -> None:
+    def test_the_weights_of_the_best_epoch_are_restored(self, envs: EnvPool) -> None:
         policies = [TinyPolicy(SMALL, seed=1) for _ in range(2)]
         demonstrations = demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(policies[0]))
         # So high a rate reaches a loss of 0 within a dozen epochs, and none is better after that.
@@ -298,7 +298,7 @@ class TestImitator:
         return demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(self.policy()))
 
     @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=4, holdout=0)])
-    def test_goes_on_after_any_epoch(
+    def test_resuming_after_any_epoch_equals_an_uninterrupted_run(
         self, demonstrations: Demonstrations, config: ImitationConfig, tmp_path: Path
     ) -> None:
         straight = self.policy()
@@ -325,7 +325,7 @@ class TestImitator:
 
     @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=3, batch_decisions=9)])
     @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 5])
-    def test_goes_on_after_any_step(
+    def test_resuming_after_any_step_equals_an_uninterrupted_run(
         self, demonstrations: Demonstrations, config: ImitationConfig, every: int, tmp_path: Path
     ) -> None:
         straight = self.policy()
@@ -371,7 +371,7 @@ class TestImitator:
         with pytest.raises(ValueError, match="different demonstrations or a different seed"):
             other.load_state_dict(imitator.state_dict())
 
-    def test_skipped_steps_are_counted_over_all_lives(self, envs: EnvPool) -> None:
+    def test_skipped_steps_are_counted_across_resumes(self, envs: EnvPool) -> None:
         class Once(Bigrams):
             def logprobs(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
                 logp, mask = super().logprobs(samples)
@@ -385,7 +385,7 @@ class TestImitator:
         second.run_epoch()
         assert second.finish().nonfinite_steps == 1
 
-    def test_steps_are_told(self, envs: EnvPool) -> None:
+    def test_each_optimiser_step_is_reported(self, envs: EnvPool) -> None:
         steps: list[ImitationStep] = []
         imitator = Imitator(
             Bigrams(),
@@ -401,7 +401,7 @@ class TestImitator:
 
 
 class TestImitateTokens:
-    def test_an_episode_is_one_segment_and_only_answers_count(self, envs: EnvPool) -> None:
+    def test_an_episode_is_one_segment_and_only_answers_have_gradients(self, envs: EnvPool) -> None:
         policy = Bigrams()
         config = ImitationConfig(max_epochs=1, holdout=0)
         learn(policy, token_demonstrations(envs, 1), config)
@@ -423,7 +423,7 @@ class TestImitateTokens:
         imitation = learn(Bigrams(), token_demonstrations(envs, 3), config)
         assert imitation.losses[0] == pytest.approx(np.log(128))
 
-    def test_passes_add_up_to_one_batch(self, envs: EnvPool) -> None:
+    def test_several_passes_equal_one_batch(self, envs: EnvPool) -> None:
         policies, longest = list[Bigrams](), list[int]()
         demonstrations = token_demonstrations(envs, 6)
         # One task more with a single short answer: a mean of means would differ.
@@ -442,7 +442,7 @@ class TestImitateTokens:
         assert len(policies[1].asked) > len(policies[0].asked)
         torch.testing.assert_close(policies[0].logits, policies[1].logits, atol=1e-9, rtol=1e-9)
 
-    def test_adams_square_roots_are_exact(
+    def test_adam_uses_the_fused_kernel_with_exact_square_roots(
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Only the fused kernel's are: MKL's, in the others, differ between processors."""
@@ -457,7 +457,7 @@ class TestImitateTokens:
         learn(Bigrams(), token_demonstrations(envs, 2), config)
         assert [one.param_groups[0]["fused"] for one in optimizers] == [True]
 
-    def test_a_segment_longer_than_a_pass_has_one_of_its_own(self, envs: EnvPool) -> None:
+    def test_a_segment_longer_than_a_pass_gets_its_own_pass(self, envs: EnvPool) -> None:
         policies = [Bigrams(), Bigrams()]
         for policy, batch_tokens in zip(policies, (10_000, 20), strict=True):
             config = ImitationConfig(max_epochs=2, holdout=0, batch_tokens=batch_tokens)
@@ -472,7 +472,7 @@ class TestImitateTokens:
         assert policy.logits.grad is not None
         assert policy.logits.grad.norm().item() == pytest.approx(1e-3, rel=1e-2)
 
-    def test_a_loss_that_is_not_finite_is_told(self, envs: EnvPool) -> None:
+    def test_nonfinite_losses_raise_training_diverged(self, envs: EnvPool) -> None:
         policy = Bigrams()
         policy.logits.data[:] = torch.nan
         with pytest.raises(TrainingDiverged, match="diverged in epoch 1: the loss is nan"):
@@ -481,7 +481,7 @@ class TestImitateTokens:
         with pytest.raises(TrainingDiverged, match=r"3 optimiser steps in a row .* loss=nan"):
             learn(policy, token_demonstrations(envs, 4), few)
 
-    def test_one_step_that_is_not_finite_is_skipped(self, envs: EnvPool) -> None:
+    def test_a_single_nonfinite_step_is_skipped_and_counted(self, envs: EnvPool) -> None:
         class Once(Bigrams):
             def logprobs(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
                 logp, mask = super().logprobs(samples)
@@ -494,7 +494,7 @@ class TestImitateTokens:
         assert imitation.losses[-1] < imitation.losses[0]
         assert torch.isfinite(policy.logits).all()
 
-    def test_accepted_rollouts_are_learned(self) -> None:
+    def test_imitating_accepted_rollouts_makes_their_answers_likelier(self) -> None:
         policy = Bigrams()
         good = TokenDecision((65,), (66, END), (-4.0, -4.0))
         bad = dataclasses.replace(good, ids=(67, END))

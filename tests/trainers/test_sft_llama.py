@@ -55,7 +55,9 @@ def play(agent: ChatAgent, tasks: Sequence[Task], envs: EnvPool) -> list[Traject
     return [t for t in rollout(tickets, agent, envs).trajectories if t]
 
 
-def test_learns_the_references_and_plays_them(agent: ChatAgent, envs: EnvPool) -> None:
+def test_imitation_teaches_a_llama_to_play_the_references_token_for_token(
+    agent: ChatAgent, envs: EnvPool
+) -> None:
     policy = agent.policy
     assert isinstance(policy, TransformersPolicy)
     assert not any(t.success for t in play(agent.greedy(), TASKS, envs))
@@ -73,7 +75,9 @@ def test_learns_the_references_and_plays_them(agent: ChatAgent, envs: EnvPool) -
             assert (one.ids, one.sampled) == (other.ids, other.sampled)
 
 
-def test_goes_on_after_any_epoch(tmp_path: Path, envs: EnvPool) -> None:
+def test_resuming_after_any_epoch_equals_an_uninterrupted_run(
+    tmp_path: Path, envs: EnvPool
+) -> None:
     model = str(make_tiny_llama(tmp_path / "llama"))
 
     def new_policy() -> TransformersPolicy:
@@ -103,7 +107,7 @@ def test_goes_on_after_any_epoch(tmp_path: Path, envs: EnvPool) -> None:
             assert one.equal(other)
 
 
-def test_only_answers_and_their_ends_are_learned(agent: ChatAgent, envs: EnvPool) -> None:
+def test_only_answers_and_their_end_tokens_are_trained_on(agent: ChatAgent, envs: EnvPool) -> None:
     policy = agent.policy
     assert isinstance(policy, TransformersPolicy)
     (decisions,) = demonstrate(TASKS[:1], envs, BENCHMARK, agent).decisions
@@ -114,7 +118,7 @@ def test_only_answers_and_their_ends_are_learned(agent: ChatAgent, envs: EnvPool
     assert text == "".join(f"{action}<|im_end|>" for action in TASKS[0].solution)
 
 
-def test_accepted_rollouts_make_their_actions_likelier(agent: ChatAgent, envs: EnvPool) -> None:
+def test_imitating_accepted_rollouts_lowers_their_loss(agent: ChatAgent, envs: EnvPool) -> None:
     policy = agent.policy
     assert isinstance(policy, TransformersPolicy)
     (episode,) = play(agent, TASKS[:1], envs)

@@ -14,7 +14,7 @@ from tests.trainers.episodes import trajectory
 from tests.trainers.test_segments import episodes
 
 
-def test_one_for_all_one_a_step_or_one_a_token() -> None:
+def test_advantages_can_be_given_per_episode_per_step_or_per_token() -> None:
     first, second = TokenDecision((1,), (2, 3), (-1.0,) * 2), TokenDecision((9,), (4,), (-1.0,))
     episode = trajectory([first, None, second])
     assert token_advantages(episode, 0.5) == [[0.5, 0.5], [0.5]]
@@ -24,7 +24,7 @@ def test_one_for_all_one_a_step_or_one_a_token() -> None:
     assert not has_learning_signal([0.0, [0.0, [0.0, 0.0]]])
 
 
-def test_choices_count_one_each() -> None:
+def test_each_choice_has_one_advantage() -> None:
     choice = ChoiceDecision(View("i", "o"), ("act", "wait"), 0, -0.5)
     chosen = trajectory([choice, choice])
     assert token_advantages(chosen, [1.0, 2.0]) == [[1.0], [2.0]]
@@ -46,7 +46,7 @@ def test_every_sampled_id_has_the_advantage_of_its_decision(
     ("advantage", "message"),
     [([1.0], "1 advantages for 2 steps"), ([1.0, [1.0]], "1 advantages .* 2 sampled tokens")],
 )
-def test_too_few_are_refused(advantage: Advantage, message: str) -> None:
+def test_too_few_advantages_are_refused(advantage: Advantage, message: str) -> None:
     decision = TokenDecision((1,), (2, 3), (-1.0,) * 2)
     with pytest.raises(ValueError, match=message):
         token_advantages(trajectory([decision, decision]), advantage)

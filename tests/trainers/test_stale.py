@@ -83,7 +83,7 @@ def weights_by_hand(decisions: Sequence[TokenDecision], cap: float) -> list[floa
     return weights
 
 
-def test_weights_are_the_ratio_up_to_the_cap_at_sampled_positions() -> None:
+def test_importance_weights_are_the_ratio_up_to_the_cap_at_sampled_positions() -> None:
     old = torch.tensor([[-1.0, -2.0, -5.0], [-1.0, 9.0, float("inf")]])
     sampler = torch.tensor([[-2.0, -1.0, -5.0], [-1.0, -9.0, float("-inf")]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -101,7 +101,7 @@ def test_weights_are_the_ratio_up_to_the_cap_at_sampled_positions() -> None:
 
 
 @pytest.mark.parametrize("cap", [2.0, CAP])
-def test_the_gradient_is_weighted_where_older_weights_sampled_and_only_there(cap: float) -> None:
+def test_only_gradients_of_stale_tokens_are_importance_weighted(cap: float) -> None:
     own, other = rollouts()
     expected = by_hand(FakeLanguageModel(), [(one, -1.0) for one in own], 11)
     (whole,) = other
@@ -119,7 +119,7 @@ def test_the_gradient_is_weighted_where_older_weights_sampled_and_only_there(cap
     assert weights.count(cap)
 
 
-def test_the_trust_region_lies_around_the_newest_weights() -> None:
+def test_ratios_are_clipped_around_the_newest_weights_not_the_samplers() -> None:
     """The sampler is far off; clipped around it, most of what it said would teach nothing."""
     tiny = {"lr": 1e-12, "epochs": 2, "kl_coef": 0.0}
     grpo, _ = learner(**tiny)
@@ -129,7 +129,7 @@ def test_the_trust_region_lies_around_the_newest_weights() -> None:
     assert unaware.update([both()], [[-1.0, 1.0]])["clip_fraction"] > 0.0
 
 
-def test_without_a_bound_nothing_is_corrected_as_ever() -> None:
+def test_groups_without_max_staleness_are_not_importance_weighted() -> None:
     gradients = []
     for version in (0, NOW):
         grpo, model = learner()
@@ -143,7 +143,7 @@ def test_without_a_bound_nothing_is_corrected_as_ever() -> None:
     assert torch.equal(*gradients)
 
 
-def test_a_version_that_changed_nothing_weighs_nothing() -> None:
+def test_an_older_version_with_equal_weights_gives_the_same_update() -> None:
     """What the same weights sampled under an older version teaches what it would have taught."""
     own, _ = rollouts()
     tables = []
@@ -157,7 +157,7 @@ def test_a_version_that_changed_nothing_weighs_nothing() -> None:
     torch.testing.assert_close(*tables, atol=1e-6, rtol=1e-5)
 
 
-def test_groups_beyond_the_bound_are_left_out() -> None:
+def test_groups_beyond_max_staleness_are_left_out() -> None:
     grpo, model = learner()
     metrics = grpo.update([both(stale=NOW - 2)])
     assert (metrics["broken_groups"], metrics["decisions"], model.version) == (1.0, 0.0, NOW)
@@ -172,7 +172,7 @@ def test_a_segment_is_as_old_as_its_oldest_token() -> None:
     assert unknown.policy_version == UNKNOWN_VERSION
 
 
-def test_what_no_decision_tells_its_episode_does() -> None:
+def test_a_decision_without_a_version_has_that_of_its_episode() -> None:
     view = View("Do it.", "Here.")
     decision = ChoiceDecision(view, ("act", "wait"), 0, -0.1, policy_version=3)
     untold = dataclasses.replace(decision, policy_version=UNKNOWN_VERSION)
@@ -190,14 +190,14 @@ class TestPPO:
         metrics = PPO(model, PPOConfig(**settings)).update([one])
         return model.table.detach(), metrics
 
-    def test_it_corrects_likewise(self) -> None:
+    def test_stale_tokens_are_importance_weighted(self) -> None:
         _, metrics = self.table(both(), CAP)
         _, other = rollouts()
         weights = weights_by_hand(other, CAP)
         assert metrics["importance"] == pytest.approx((6 + sum(weights)) / 11, rel=1e-5)
         assert metrics["stale_share"] == pytest.approx(5 / 11)
 
-    def test_without_weights_only_the_old_policy_is_renewed(self) -> None:
+    def test_without_importance_weights_only_old_logprobs_are_recomputed(self) -> None:
         own, other = rollouts()
         logps = torch.log_softmax(FakeLanguageModel().table.detach(), dim=1)
         (one,) = other

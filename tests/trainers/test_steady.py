@@ -34,14 +34,14 @@ from tests.trainers.test_learner import SMALL, collect, weights  # noqa: E402
         ("cosine", 0.2, 1.0, 0.2),
     ],
 )
-def test_what_is_left_of_the_learning_rate(
+def test_the_learning_rate_follows_its_schedule_down_to_the_floor(
     how: Any, floor: float, spent: float, left: float
 ) -> None:
     config = UpdateConfig(lr_decay=how, lr_floor=floor)
     assert decay_factor(config, spent) == pytest.approx(left, abs=1e-12)
 
 
-def test_the_budget_that_is_spent_is_that_of_the_nearer_limit() -> None:
+def test_the_spent_share_is_that_of_the_nearer_limit() -> None:
     state = LoopState(step=3, env_steps=500)
     assert LoopConfig(max_steps=10).spent_share(state) == 0.3
     assert LoopConfig(max_env_steps=1000).spent_share(state) == 0.5
@@ -50,7 +50,7 @@ def test_the_budget_that_is_spent_is_that_of_the_nearer_limit() -> None:
 
 
 @pytest.mark.parametrize("kind", [GRPO, PPO])
-def test_steps_have_the_rate_that_is_left(kind: Any, envs: EnvPool) -> None:
+def test_optimiser_steps_use_the_decayed_learning_rate(kind: Any, envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     settings = GRPOConfig if kind is GRPO else PPOConfig
     learner = kind(policy, settings(lr=0.01, lr_decay="linear", lr_floor=0.2, lr_warmup_steps=2))
@@ -73,7 +73,7 @@ class _Weights:
         return [self.weight]
 
 
-def test_the_average_by_its_formula() -> None:
+def test_averaged_weights_follow_the_formula_and_are_used_only_in_their_scope() -> None:
     policy = _Weights()
     average = AveragedWeights(policy, 0.75)
     policy.weight.data = torch.tensor([3.0, 2.0])
@@ -91,7 +91,7 @@ def test_the_average_by_its_formula() -> None:
 
 
 @pytest.mark.parametrize("kind", [GRPO, PPO])
-def test_averaging_changes_nothing_of_the_training(kind: Any, envs: EnvPool) -> None:
+def test_weight_averaging_does_not_change_training(kind: Any, envs: EnvPool) -> None:
     settings = GRPOConfig if kind is GRPO else PPOConfig
     ends = []
     for average in (0.0, 0.9):
@@ -109,7 +109,7 @@ def test_averaging_changes_nothing_of_the_training(kind: Any, envs: EnvPool) -> 
 
 
 @pytest.mark.parametrize("kind", [GRPO, PPO])
-def test_a_learner_that_stopped_goes_on_with_its_average(kind: Any, envs: EnvPool) -> None:
+def test_a_restored_learner_continues_with_its_averaged_weights(kind: Any, envs: EnvPool) -> None:
     settings = GRPOConfig if kind is GRPO else PPOConfig
     config = settings(outcome="score", average=0.8, lr_decay="cosine")
     policy, again = TinyPolicy(SMALL, seed=1), TinyPolicy(SMALL, seed=1)

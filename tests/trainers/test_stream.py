@@ -134,7 +134,7 @@ class Batches(Counts):
         return [[where[group.task.id] for group in groups] for groups in self.groups]
 
 
-def test_without_staleness_a_step_is_what_it_is_in_lock_step(envs: EnvPool) -> None:
+def test_async_rollout_without_staleness_equals_lock_step(envs: EnvPool) -> None:
     runs = []
     for settings in ({}, ASYNC):
         log = Log()
@@ -147,12 +147,12 @@ def test_without_staleness_a_step_is_what_it_is_in_lock_step(envs: EnvPool) -> N
     assert runs[0] == runs[1]
 
 
-def test_staleness_without_a_stream_is_refused() -> None:
+def test_max_staleness_without_async_rollout_is_refused() -> None:
     with pytest.raises(ValidationError, match="max_staleness = 2 needs rollout = 'async'"):
         LoopConfig(max_steps=1, max_staleness=2)
 
 
-def test_a_straggler_goes_on_over_updates_and_its_tokens_keep_their_versions() -> None:
+def test_a_slow_episode_spans_updates_and_its_tokens_keep_their_versions() -> None:
     """Of five tasks in turn the first is held until two updates are done."""
     hold = Hold(0, awaited=True)
     envs = EnvPool(hold.make, max_envs=4)
@@ -176,7 +176,7 @@ def test_a_straggler_goes_on_over_updates_and_its_tokens_keep_their_versions() -
     assert max(metrics["staleness"] for metrics in log.metrics) > 0
 
 
-def test_what_is_too_stale_is_recorded_and_not_learned_from() -> None:
+def test_groups_that_are_too_stale_are_recorded_but_not_learned_from() -> None:
     hold = Hold(0, awaited=True)
     log = Ends(step_3=hold.may_go_on.set)
     loop = make_loop(EnvPool(hold.make, max_envs=4), log, **(STALE | QUIET | {"max_steps": 8}))
@@ -192,7 +192,7 @@ def test_what_is_too_stale_is_recorded_and_not_learned_from() -> None:
     assert sum(metrics["stale_groups"] for metrics in log.metrics) == len(late)
 
 
-def test_no_more_is_begun_ahead_than_staleness_allows(envs: EnvPool) -> None:
+def test_no_more_groups_are_started_ahead_than_staleness_allows(envs: EnvPool) -> None:
     """Three groups a step, and room for many: of two more steps, but no more."""
     loop = make_loop(envs, **(ASYNC | QUIET | {"max_staleness": 2, "max_steps": 1}))
     counts: list[int] = []
@@ -208,7 +208,7 @@ def test_no_more_is_begun_ahead_than_staleness_allows(envs: EnvPool) -> None:
     assert max(counts) <= 3
 
 
-def test_a_stop_gives_back_what_is_under_way_and_it_is_no_loss() -> None:
+def test_stopping_gives_back_running_episodes_without_breaking_groups() -> None:
     envs = EnvPool(Hold().make, max_envs=4)
     first = Log(stop_after=1)
     loop = make_loop(envs, first, **(STALE | QUIET))
@@ -224,7 +224,7 @@ def test_a_stop_gives_back_what_is_under_way_and_it_is_no_loss() -> None:
     assert loop.session.counts["given_back"] > 0
 
 
-def test_a_checkpoint_in_mid_stream_goes_on_with_the_same_groups(
+def test_a_checkpoint_with_running_episodes_resumes_the_same_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     envs = EnvPool(Hold().make, max_envs=4)
@@ -264,7 +264,7 @@ def test_a_checkpoint_in_mid_stream_goes_on_with_the_same_groups(
     assert [len(groups) for groups in resumed.groups] == [3] * 4
 
 
-def test_evaluations_and_rounds_take_place_in_between() -> None:
+def test_evaluations_and_rounds_happen_between_async_steps() -> None:
     envs = EnvPool(Hold().make, max_envs=4)
     log = Log()
     loop = make_loop(envs, log, **STALE)
@@ -281,7 +281,7 @@ def test_evaluations_and_rounds_take_place_in_between() -> None:
     assert state.env_steps >= 4 * 3 * 2 * 4 + 2 * 7
 
 
-def test_what_is_cut_at_the_end_of_the_budget_is_paid_for() -> None:
+def test_env_steps_of_episodes_cut_at_the_last_step_are_counted() -> None:
     hold = Hold(3)  # its group is open when the only step is over
     log = Ends(step_1=hold.may_go_on.set)
     loop = make_loop(EnvPool(hold.make, max_envs=8), log, **(STALE | QUIET | {"max_steps": 1}))
@@ -303,9 +303,7 @@ def test_what_is_cut_at_the_end_of_the_budget_is_paid_for() -> None:
 
 class TestDynamicSampling:
     @pytest.mark.parametrize("bound", [0, 1])
-    def test_others_take_the_places_of_those_that_teach_nothing(
-        self, envs: EnvPool, bound: int
-    ) -> None:
+    def test_groups_without_a_learning_signal_are_replaced(self, envs: EnvPool, bound: int) -> None:
         loop = make_loop(
             envs, **(ASYNC | QUIET | {"max_staleness": bound, "max_resamples": 10, "max_steps": 2})
         )
@@ -315,7 +313,7 @@ class TestDynamicSampling:
         assert len(taught) == 2 * 3
         assert not {TRAIN[0].id, TRAIN[3].id} & set(taught)
 
-    def test_the_limit_ends_it(self, envs: EnvPool) -> None:
+    def test_resampling_stops_at_max_resamples(self, envs: EnvPool) -> None:
         log = Log()
         loop = make_loop(envs, log, **(ASYNC | QUIET | {"max_resamples": 1, "max_steps": 1}))
         loop.learner = Picky(0, 1, 2, 3, 4)
@@ -359,7 +357,7 @@ class TestFaults:
         assert 0 not in learner.places[0]
         assert 3 <= len(learner.places[0]) <= 4
 
-    def test_when_nothing_can_be_finished_it_says_so(self) -> None:
+    def test_a_run_that_loses_every_episode_raises(self) -> None:
         loop = make_loop(self.pool(), **(STALE | QUIET))
         loop.agent = self.breaking(0, 1, 2, 3, 4)
         with pytest.raises(EnvBackendError, match=r"All \d+ episodes were lost, the first because"):
@@ -379,7 +377,7 @@ class TestFaults:
         assert not [t for t in threading.enumerate() if t.name.startswith("episode")]
 
 
-def test_a_ticket_that_is_called_off_is_not_one_that_was_lost(envs: EnvPool) -> None:
+def test_an_abandoned_ticket_does_not_count_as_lost(envs: EnvPool) -> None:
     session = CurriculumSession(Rotation(TRAIN[:5]), FindsOne(), group_size=2, max_reissues=0)
     session.open_step(1)
     for _ in range(5):
@@ -393,7 +391,7 @@ def test_a_ticket_that_is_called_off_is_not_one_that_was_lost(envs: EnvPool) -> 
     assert not group.whole
 
 
-def test_a_step_may_be_told_of_a_newer_version_than_any_that_acted() -> None:
+def test_the_version_of_a_step_can_be_newer_than_that_of_its_episodes() -> None:
     session = CurriculumSession(Rotation(TRAIN[:5]), group_size=1)
     session.open_step(1)
     ticket = session.take(policy_version=3)

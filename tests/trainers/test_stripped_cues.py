@@ -72,7 +72,7 @@ def rollouts() -> tuple[list[Trajectory], list[Trajectory]]:
     )
 
 
-def test_a_dialogue_without_its_cues_is_one_segment_with_its_advantages() -> None:
+def test_a_dialogue_with_stripped_cues_is_one_segment_with_unchanged_advantages() -> None:
     plain, stripped = rollouts()
     for one, other in zip(plain, stripped, strict=True):
         decisions = [step.decision for step in other.steps]
@@ -86,7 +86,7 @@ def test_a_dialogue_without_its_cues_is_one_segment_with_its_advantages() -> Non
 
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("settings", [{}, {"epochs": 3}, {"minibatches": 2, "kl_coef": 0.1}])
-def test_they_teach_what_the_same_answers_to_the_shorter_prompts_do(
+def test_stripped_episodes_give_the_gradient_of_the_same_answers_to_plain_prompts(
     settings: dict[str, Any], cap: float | None
 ) -> None:
     plain, stripped = rollouts()
@@ -103,7 +103,7 @@ def update(*trajectories: Trajectory, **settings: Any) -> dict[str, float]:
     return GRPO(FakeLanguageModel(), config).update([group(*trajectories)])
 
 
-def test_the_ratio_starts_at_1_and_nothing_corrects_for_the_cue() -> None:
+def test_stripped_samples_start_with_ratio_1_and_no_importance_correction() -> None:
     _, stripped = rollouts()
     unmarked = [trajectory([unmark(step.decision) for step in t.steps]) for t in stripped]
     for epochs in (1, 2):
@@ -114,7 +114,7 @@ def test_the_ratio_starts_at_1_and_nothing_corrects_for_the_cue() -> None:
     assert update(*unmarked)["sampler_kl"] > 0.01, "the recorded ones must be far off"
 
 
-def test_beside_others_each_sample_has_its_own_weight() -> None:
+def test_stripped_samples_do_not_change_the_importance_weights_of_others() -> None:
     """Others are still corrected for: here a sampler that is not the learner drew them."""
     _, stripped = rollouts()
     rng, sampler = np.random.default_rng(0), FakeLanguageModel(seed=8)
@@ -129,7 +129,7 @@ def test_beside_others_each_sample_has_its_own_weight() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 3])
-def test_recorded_log_probabilities_are_refused(others: int) -> None:
+def test_recorded_logprobs_are_refused_for_stripped_samples(others: int) -> None:
     plain, stripped = rollouts()
     groups: list[Group] = [group(*stripped[others:], *plain[:others])]
     message = rf"stripped from {4 - others} of 4 samples.*learner.old_logprobs = 'recomputed'"
@@ -144,7 +144,7 @@ def test_recorded_log_probabilities_are_refused(others: int) -> None:
     GRPO(FakeLanguageModel()).update([group(*plain)])
 
 
-def test_imitating_them_makes_the_answers_likely_without_the_cue() -> None:
+def test_imitating_stripped_rollouts_equals_imitating_plain_ones() -> None:
     plain, stripped = rollouts()
     models = []
     for one in (plain, stripped):
@@ -154,10 +154,10 @@ def test_imitating_them_makes_the_answers_likely_without_the_cue() -> None:
     assert torch.equal(models[0].table, models[1].table)
 
 
-class TestStops:
+class TestResume:
     """What waits to be learned from is stripped after a restart as before."""
 
-    def test_in_a_group_that_is_not_whole_yet(self) -> None:
+    def test_an_incomplete_group_is_restored_with_its_stripped_cues(self) -> None:
         _, stripped = rollouts()
         known = [dataclasses.replace(t, cue_ids=("exp-7",)) for t in stripped]
         places = [GroupPlace(True, 0, known[0]), GroupPlace(True, 0, known[1])]
@@ -165,7 +165,7 @@ class TestStops:
         again = OpenGroup.from_json(json.loads(saved))
         assert [place.trajectory for place in again.places] == known[:2]
 
-    def test_in_the_middle_of_a_grow(self) -> None:
+    def test_a_learner_restored_during_a_grow_trains_on_stripped_prompts(self) -> None:
         _, stripped = rollouts()
         config = RestConfig(grow_steps=2, imitation=ImproveConfig(max_epochs=2, lr=0.1))
         whole = ReST(FakeLanguageModel(), config)

@@ -79,21 +79,21 @@ def sample_conversations(
 
 
 class TestGradient:
-    def test_is_that_of_the_sampled_tokens_only(self) -> None:
+    def test_the_gradient_is_that_of_the_sampled_tokens_only(self) -> None:
         decisions, trajectories = sample_conversations([2, 4], [3])
         terms = [(d, 1.0 if k else -1.0) for k, one in enumerate(decisions) for d in one]
         expected = by_hand(FakeLanguageModel(), terms, divisor=9)
         actual = gradient([group(*trajectories)], [[-1.0, 1.0]])
         torch.testing.assert_close(actual, expected)
 
-    def test_one_advantage_for_each_step(self) -> None:
+    def test_each_step_can_have_its_own_advantage(self) -> None:
         decisions, trajectories = sample_conversations([2, 4], [3])
         terms = [(decisions[0][0], 0.5), (decisions[0][1], -2.0), (decisions[1][0], 1.0)]
         expected = by_hand(FakeLanguageModel(), terms, divisor=9)
         actual = gradient([group(*trajectories)], [[[0.5, -2.0], 1.0]])
         torch.testing.assert_close(actual, expected)
 
-    def test_a_step_without_a_decision_takes_its_advantage_with_it(self) -> None:
+    def test_the_advantage_of_a_step_without_a_decision_is_ignored(self) -> None:
         decisions, _ = sample_conversations([2, 4], [3])
         first = trajectory([decisions[0][0], None, decisions[0][1]])
         terms = [(decisions[0][0], 0.5), (decisions[0][1], -2.0), (decisions[1][0], 1.0)]
@@ -108,7 +108,9 @@ class TestGradient:
             ({"loss_mean": "constant", "constant_tokens": 10}, (20, 20)),
         ],
     )
-    def test_means(self, settings: dict[str, Any], divisors: tuple[int, int]) -> None:
+    def test_loss_mean_sets_the_divisor_of_the_gradient(
+        self, settings: dict[str, Any], divisors: tuple[int, int]
+    ) -> None:
         decisions, trajectories = sample_conversations([2, 4], [3])
         expected = sum(
             by_hand(FakeLanguageModel(), [(d, 1.0 if k else -1.0) for d in one], divisors[k])
@@ -119,7 +121,9 @@ class TestGradient:
 
     @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
     @pytest.mark.parametrize("fresh", [False, True])
-    def test_is_the_same_in_pieces_of_any_size(self, loss_mean: str, fresh: bool) -> None:
+    def test_microbatches_of_any_size_give_the_same_gradient(
+        self, loss_mean: str, fresh: bool
+    ) -> None:
         groups = batch(FakeLanguageModel(), fresh=fresh)
         settings = {"loss_mean": loss_mean, "old_logprobs": "recomputed", "kl_coef": 0.1}
         whole = gradient(groups, seed=1, **settings)
@@ -127,7 +131,7 @@ class TestGradient:
             actual = gradient(groups, seed=1, microbatch_tokens=size, **settings)
             torch.testing.assert_close(actual, whole, atol=1e-6, rtol=1e-5)
 
-    def test_one_segment_teaches_what_two_do(self) -> None:
+    def test_one_merged_segment_gives_the_same_gradient_as_two(self) -> None:
         decisions, _ = sample_conversations([2, 4], [3])
         first, second = decisions[0]
         anew = dataclasses.replace(second, prompt_ids=(5, *second.prompt_ids))
@@ -141,7 +145,7 @@ class TestGradient:
     @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
     @pytest.mark.parametrize("minibatches", [2, 3, 4])
     @pytest.mark.parametrize("microbatch_tokens", [4096, 1])
-    def test_minibatches_add_up_to_the_batch(
+    def test_the_mean_gradient_of_minibatches_equals_that_of_the_batch(
         self, loss_mean: str, minibatches: int, microbatch_tokens: int
     ) -> None:
         # Very unequal, and in one of these orders the two short ones share a minibatch.
@@ -159,7 +163,7 @@ class TestGradient:
             mean = torch.stack(seen).mean(dim=0)
             torch.testing.assert_close(mean, whole, atol=1e-6, rtol=1e-4)
 
-    def test_every_trajectory_weighs_the_same_whoever_shares_its_minibatch(self) -> None:
+    def test_with_a_trajectory_mean_every_trajectory_weighs_the_same_in_any_minibatch(self) -> None:
         decisions, trajectories = sample_conversations([10], [10], [400], [400])
         groups = [group(*trajectories[:2]), group(*trajectories[2:])]
         once = {"loss_mean": "trajectory", "kl_coef": 0.0, "lr": 1e-12, "minibatches": 4}
@@ -174,7 +178,7 @@ class TestGradient:
 
 
 @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
-def test_clip_fraction_is_a_share_also_in_unequal_minibatches(loss_mean: str) -> None:
+def test_clip_fraction_is_a_share_even_in_unequal_minibatches(loss_mean: str) -> None:
     _, trajectories = sample_conversations([10], [10], [400], [400])
     groups = [group(*trajectories[:2]), group(*trajectories[2:])]
     config = GRPOConfig(loss_mean=loss_mean, minibatches=4, lr=1e-12, epochs=1)  # type: ignore[arg-type]
@@ -187,7 +191,7 @@ def test_clip_fraction_is_a_share_also_in_unequal_minibatches(loss_mean: str) ->
     assert metrics["clip_fraction"] == pytest.approx(1.0)
 
 
-def test_a_trajectory_may_carry_its_own_upper_clip() -> None:
+def test_each_trajectory_can_have_its_own_upper_clip() -> None:
     """Ratios of 1.5: over the clip of all, under that of the first trajectory of each group."""
     _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
@@ -206,7 +210,7 @@ def test_a_trajectory_may_carry_its_own_upper_clip() -> None:
     assert everywhere["clip_fraction"] > 0.9
 
 
-def test_trajectories_whose_cues_were_stripped_have_an_upper_clip_of_their_own() -> None:
+def test_clip_high_cued_applies_only_to_trajectories_with_stripped_cues() -> None:
     """As if each had been passed one; a cue that is not stripped does not count."""
     _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
@@ -230,7 +234,7 @@ def test_trajectories_whose_cues_were_stripped_have_an_upper_clip_of_their_own()
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_a_ratio_of_1_5_is_clipped_for_free_trajectories_and_passes_for_guided_ones() -> None:
+def test_a_ratio_of_1_5_is_clipped_in_free_trajectories_but_not_in_guided_ones() -> None:
     """The first of two steps raises a ratio to exactly 1.5, and the second sees 1.28 or 1.5.
 
     Of V equally likely tokens Adam's first step raises one logit by lr and lowers the others by lr.
@@ -271,7 +275,7 @@ def _uncued(episode: Trajectory) -> Trajectory:
     return dataclasses.replace(episode, steps=(dataclasses.replace(step, decision=decision),))
 
 
-def test_upper_clips_are_those_of_the_groups_that_are_learned_from() -> None:
+def test_upper_clips_are_matched_to_the_groups_that_are_learned_from() -> None:
     _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
     broken, whole = dataclasses.replace(group(*seldom[:2]), size=3), group(*seldom[2:])
@@ -311,7 +315,7 @@ def test_clip_fraction_is_a_share_of_positions(loss_mean: str) -> None:
 
 
 class TestLeftOut:
-    def test_a_lost_rollout_is_as_if_it_never_was(self) -> None:
+    def test_a_lost_rollout_does_not_change_the_gradient(self) -> None:
         _, trajectories = sample_conversations([2, 4], [3], [1, 1])
         _, (odd,) = sample_conversations([5], seed=9)
         lost = trajectory([s.decision for s in odd.steps], end=EndReason.WORKER_LOST)
@@ -337,7 +341,7 @@ class TestLeftOut:
         )
         assert metrics["masked_share"] == 0.5
 
-    def test_nothing_left_is_no_update(self) -> None:
+    def test_no_update_is_made_if_all_rollouts_are_lost(self) -> None:
         _, trajectories = sample_conversations([2], [3])
         lost = [
             trajectory([s.decision for s in t.steps], end=EndReason.WORKER_LOST)
@@ -349,7 +353,7 @@ class TestLeftOut:
 
 
 class TestOldLogprobs:
-    def test_recomputed_equals_recorded_where_the_sampler_is_the_learner(self) -> None:
+    def test_recomputed_logprobs_equal_recorded_ones_if_the_sampler_is_the_learner(self) -> None:
         groups = batch(FakeLanguageModel())
         tables = []
         for old in ("recorded", "recomputed"):
@@ -362,7 +366,7 @@ class TestOldLogprobs:
         assert metrics["importance"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize("epochs", [1, 2])
-    def test_the_first_step_has_ratio_1_whoever_sampled(self, epochs: int) -> None:
+    def test_recomputed_logprobs_start_with_ratio_1_for_any_sampler(self, epochs: int) -> None:
         groups = batch(FakeLanguageModel(seed=8))  # sampled by another model
         config = GRPOConfig(
             old_logprobs="recomputed", epochs=epochs, lr=1e-12, importance_cap=None, kl_coef=0.0
@@ -375,7 +379,7 @@ class TestOldLogprobs:
         assert len(model.calls) == passes
 
     @pytest.mark.parametrize("cap", [2.0, 0.9])
-    def test_surrogate_is_weighted_up_to_the_cap(self, cap: float) -> None:
+    def test_the_surrogate_is_importance_weighted_up_to_the_cap(self, cap: float) -> None:
         sampler, model = FakeLanguageModel(seed=8), FakeLanguageModel()
         rng = np.random.default_rng(0)
         decisions = [conversation(sampler, rng, [4, 2]), conversation(sampler, rng, [5])]
@@ -403,7 +407,7 @@ class TestOldLogprobs:
         assert metrics["sampler_kl"] == pytest.approx(np.mean(divergence), rel=1e-4)
 
 
-def test_logprobs_of_other_positions_are_refused() -> None:
+def test_logprobs_of_unsampled_positions_are_refused() -> None:
     class OneTooMany(FakeLanguageModel):
         def logprobs(self, samples: Any) -> Any:
             logp, mask = super().logprobs(samples)
@@ -415,7 +419,7 @@ def test_logprobs_of_other_positions_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [0.5, math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("old", ["recorded", "recomputed"])
-def test_impossible_logprobs_are_refused(value: float, old: Any) -> None:
+def test_impossible_recorded_logprobs_are_refused(value: float, old: Any) -> None:
     """What a sampler of one's own records, such as probabilities, would weigh its samples."""
     model = FakeLanguageModel()
     decisions, trajectories = sample_conversations([3, 4], [3, 4])
@@ -429,7 +433,7 @@ def test_impossible_logprobs_are_refused(value: float, old: Any) -> None:
     assert torch.equal(model.table, before)
 
 
-def test_temperature_is_that_of_sampling() -> None:
+def test_recomputed_logprobs_use_the_sampling_temperature() -> None:
     model, rng = FakeLanguageModel(), np.random.default_rng(0)
     decisions = [conversation(model, rng, [6, 4], temperature=0.5) for _ in range(2)]
     trajectories = [trajectory(one, success=k == 1) for k, one in enumerate(decisions)]
@@ -439,7 +443,7 @@ def test_temperature_is_that_of_sampling() -> None:
 
 
 class TestDegenerateShare:
-    def test_a_length_penalty_makes_equal_outcomes_differ(self) -> None:
+    def test_a_group_is_not_degenerate_if_a_length_penalty_separates_equal_outcomes(self) -> None:
         _, trajectories = sample_conversations([2], [4])
         equal = group(*(dataclasses.replace(t, success=False) for t in trajectories))
         settings: dict[str, Any] = {"overlong_max_tokens": 4, "overlong_buffer_tokens": 2}
@@ -449,14 +453,14 @@ class TestDegenerateShare:
             advantages = learner.advantages([equal])[0]
             assert any(value != 0.0 for value in advantages) is (share == 0.0)
 
-    def test_a_penalty_that_evens_out_unequal_outcomes_counts(self) -> None:
+    def test_a_group_is_degenerate_if_a_length_penalty_evens_out_its_outcomes(self) -> None:
         # The success is long: 1 - 1, against 0 - 0 of the short failure.
         _, trajectories = sample_conversations([2], [4])
         settings: dict[str, Any] = {"overlong_max_tokens": 4, "overlong_buffer_tokens": 2}
         learner = GRPO(FakeLanguageModel(), GRPOConfig(overlong="penalty", **settings))
         assert learner.update([group(*trajectories)])["degenerate_share"] == 1.0
 
-    def test_advantages_from_elsewhere_are_those_that_count(self) -> None:
+    def test_the_degenerate_share_follows_advantages_passed_by_the_caller(self) -> None:
         _, trajectories = sample_conversations([2, 1], [4])
         both = [group(*trajectories)] * 2
         metrics = GRPO(FakeLanguageModel()).update(both, [[0.0, 0.0], [[0.0, 0.5], 0.0]])
@@ -464,17 +468,17 @@ class TestDegenerateShare:
 
 
 class TestWarmup:
-    def test_the_rate_rises_in_a_line_and_stays(self) -> None:
+    def test_the_learning_rate_rises_linearly_and_then_stays_constant(self) -> None:
         config = GRPOConfig(lr=0.4, lr_warmup_steps=4, epochs=1, minibatches=2, kl_coef=0.0)
         learner = GRPO(FakeLanguageModel(), config)
         rates = [learner.update(batch(FakeLanguageModel()))["lr"] for _ in range(4)]
         assert rates == pytest.approx([(0.1 + 0.2) / 2, (0.3 + 0.4) / 2, 0.4, 0.4])
 
-    def test_without_one_the_rate_is_the_same_in_every_step(self) -> None:
+    def test_without_warmup_the_learning_rate_is_constant(self) -> None:
         learner = GRPO(FakeLanguageModel(), GRPOConfig(lr=0.3, epochs=2))
         assert [learner.update(batch(FakeLanguageModel()))["lr"] for _ in range(2)] == [0.3, 0.3]
 
-    def test_it_bounds_the_first_steps(self) -> None:
+    def test_warmup_makes_the_first_steps_smaller(self) -> None:
         moved = []
         for steps in (0, 10):
             model = FakeLanguageModel()
@@ -484,13 +488,13 @@ class TestWarmup:
             moved.append((model.table.detach() - before).abs().max().item())
         assert moved[1] == pytest.approx(moved[0] / 10, rel=1e-3)  # Adam's first step is its rate
 
-    def test_a_skipped_step_is_not_counted(self) -> None:
+    def test_a_skipped_step_is_not_counted_in_the_warmup(self) -> None:
         config = GRPOConfig(lr=0.4, lr_warmup_steps=4, epochs=1)
         learner = GRPO(Breaks(1), config)
         learner.update(batch(FakeLanguageModel()))
         assert learner.update(batch(FakeLanguageModel()))["lr"] == pytest.approx(0.1)
 
-    def test_a_saved_learner_goes_on_in_mid_warmup(self) -> None:
+    def test_a_learner_restored_during_warmup_continues_exactly(self) -> None:
         config = GRPOConfig(lr=0.1, lr_warmup_steps=3, epochs=1, minibatches=2)
         straight = GRPO(FakeLanguageModel(), config)
         straight.update(batch(FakeLanguageModel(), seed=1))
@@ -505,7 +509,7 @@ class TestWarmup:
         torch.testing.assert_close(*tables, atol=0, rtol=0)
 
 
-def test_a_reference_saved_elsewhere_is_that_of_the_first_policy() -> None:
+def test_a_state_without_a_reference_uses_the_initial_policy_as_reference() -> None:
     config = GRPOConfig(kl_coef=0.5, lr=0.1)
     straight = GRPO(FakeLanguageModel(), config)
     straight.update(batch(FakeLanguageModel(), seed=1))
@@ -527,7 +531,7 @@ def test_a_reference_saved_elsewhere_is_that_of_the_first_policy() -> None:
         ({"epochs": 1, "old_logprobs": "recorded"}, False),
     ],
 )
-def test_clips_that_can_never_act_are_warned_of(
+def test_clips_without_effect_are_warned_about(
     settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     learner = GRPO(FakeLanguageModel(), GRPOConfig(**settings, lr=0.3))
@@ -553,7 +557,9 @@ class Breaks(FakeLanguageModel):
 
 
 class TestNonfinite:
-    def test_such_a_step_is_skipped_and_counted(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_nonfinite_step_is_skipped_and_counted(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         settings = {"lr": 0.1, "epochs": 2, "minibatches": 1}
         broken, sound = Breaks(1), FakeLanguageModel()
         metrics = GRPO(broken, GRPOConfig(**settings)).update(batch(FakeLanguageModel()))
@@ -565,7 +571,7 @@ class TestNonfinite:
         assert caplog.text.count("optimiser step skipped") == 1
 
     @pytest.mark.parametrize("inf", [False, True])
-    def test_a_whole_update_of_them_changes_nothing(self, inf: bool) -> None:
+    def test_an_update_of_only_nonfinite_steps_changes_nothing(self, inf: bool) -> None:
         model = Breaks(1, 2, inf=inf)
         learner = GRPO(model, GRPOConfig(epochs=2, minibatches=1, lr=0.1))
         before = model.table.detach().clone()
@@ -577,7 +583,7 @@ class TestNonfinite:
         assert after["nonfinite_steps"] == 0.0
         assert math.isfinite(after["loss"])
 
-    def test_three_in_a_row_end_the_training_also_over_updates_and_a_resume(self) -> None:
+    def test_three_nonfinite_steps_in_a_row_raise_even_across_updates_and_a_resume(self) -> None:
         config = GRPOConfig(epochs=1, minibatches=1)
         learner = GRPO(Breaks(1, 2, 4, 5), config)
         for _ in range(5):  # the third is sound and the count begins anew
@@ -589,7 +595,7 @@ class TestNonfinite:
             resumed.update(batch(FakeLanguageModel()))
         torch.testing.assert_close(resumed.policy.state_dict()["table"], before, atol=0, rtol=0)
 
-    def test_a_gradient_without_end_is_skipped_too(self) -> None:
+    def test_a_step_with_an_infinite_gradient_is_skipped(self) -> None:
         class Steep(FakeLanguageModel):
             def logprobs(self, samples: Any) -> Any:
                 logp, mask = super().logprobs(samples)
@@ -604,7 +610,7 @@ class TestNonfinite:
         torch.testing.assert_close(model.table.detach(), before, atol=0, rtol=0)
 
 
-def test_reference_costs_nothing_without_a_kl_term() -> None:
+def test_no_reference_is_copied_without_a_kl_term() -> None:
     class NoCopy(FakeLanguageModel):
         def frozen_copy(self) -> FakeLanguageModel:
             raise AssertionError("a copy of the model that nobody needs")
@@ -612,7 +618,7 @@ def test_reference_costs_nothing_without_a_kl_term() -> None:
     GRPO(NoCopy(), GRPOConfig(kl_coef=0.0)).update(batch(FakeLanguageModel()))
 
 
-def test_metrics_have_their_names() -> None:
+def test_an_update_returns_exactly_the_expected_metrics() -> None:
     metrics = GRPO(FakeLanguageModel(), GRPOConfig(epochs=1)).update(batch(FakeLanguageModel()))
     names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
     shares = "degenerate_share broken_groups masked_share idle_share"
@@ -624,7 +630,7 @@ def test_metrics_have_their_names() -> None:
     assert metrics["decisions"] > metrics["samples"] == 12
 
 
-def test_learns_what_pays() -> None:
+def test_grpo_learns_the_rewarded_tokens() -> None:
     model, rng = FakeLanguageModel(), np.random.default_rng(0)
     learner = GRPO(model, GRPOConfig(lr=0.1, kl_coef=0.0))
 
@@ -640,7 +646,7 @@ def test_learns_what_pays() -> None:
     assert after > 0.9
 
 
-def test_saved_and_loaded_learner_goes_on_as_before() -> None:
+def test_a_restored_learner_continues_exactly() -> None:
     config = GRPOConfig(minibatches=2, old_logprobs="recomputed", advantage="gigpo")
     straight = GRPO(FakeLanguageModel(), config, seed=3)
     straight.update(batch(FakeLanguageModel(), seed=1))
@@ -659,7 +665,7 @@ def test_saved_and_loaded_learner_goes_on_as_before() -> None:
     assert resumed.version == 2
 
 
-def test_pieces_hold_at_most_so_many_tokens_or_one_sample() -> None:
+def test_split_rows_makes_parts_within_the_token_limit_or_of_one_sample() -> None:
     tokens = np.array([3, 3, 9, 1, 2, 4])
     pieces = split_rows(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
     assert [part.tolist() for part in pieces] == [[0, 1], [2], [3, 4], [5]]
@@ -692,7 +698,7 @@ class TestIdleSamples:
 
     @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
     @pytest.mark.parametrize("old_logprobs", ["recorded", "recomputed"])
-    def test_change_no_weight(
+    def test_skipping_idle_samples_changes_no_weight(
         self, loss_mean: str, old_logprobs: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings = {"loss_mean": loss_mean, "old_logprobs": old_logprobs}
@@ -705,12 +711,14 @@ class TestIdleSamples:
                 torch.testing.assert_close(one, other, rtol=tolerance, atol=1e-8)
             assert sum(map(len, actual[1].calls)) < sum(map(len, expected[1].calls))
 
-    def test_are_read_where_a_kl_term_acts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_idle_samples_are_computed_if_a_kl_term_acts(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         actual = self.updated(False, monkeypatch, torch.float32, kl_coef=0.1)
         expected = self.updated(True, monkeypatch, torch.float32, kl_coef=0.1)
         assert actual[1].calls == expected[1].calls
 
-    def test_are_read_by_a_loss_of_ones_own(self) -> None:
+    def test_idle_samples_are_computed_for_a_custom_loss(self) -> None:
         class Own(GRPO):
             def loss(self, inputs: LossInputs) -> Mapping[str, torch.Tensor]:
                 return {"loss": inputs.mean(inputs.logp)}
@@ -722,7 +730,7 @@ class TestIdleSamples:
         assert metrics["grad_norm"] > 0.0
         assert not {"policy_loss", "kl", "clip_fraction"} & metrics.keys()
 
-    def test_a_minibatch_of_them_alone_takes_its_step(self) -> None:
+    def test_a_minibatch_of_only_idle_samples_still_takes_its_step(self) -> None:
         model = FakeLanguageModel()
         learner = GRPO(model, GRPOConfig(epochs=1, minibatches=1, kl_coef=0.0, lr=0.1))
         mixed, failed = self.groups()

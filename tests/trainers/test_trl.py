@@ -174,7 +174,7 @@ def norm(gradients: Mapping[str, Tensor]) -> float:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("microbatch_tokens", [4096, 30])
-def test_loss_and_gradient_are_the_numbers_that_trl_gave(
+def test_loss_and_gradient_equal_the_stored_numbers_of_trl(
     folder: Path, temperature: float, microbatch_tokens: int
 ) -> None:
     case = setup(folder, temperature, microbatch_tokens=microbatch_tokens)
@@ -189,7 +189,9 @@ def test_loss_and_gradient_are_the_numbers_that_trl_gave(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_loss_and_gradient_equal_trls(folder: Path, tmp_path: Path, temperature: float) -> None:
+def test_loss_and_gradient_equal_those_of_trl(
+    folder: Path, tmp_path: Path, temperature: float
+) -> None:
     pytest.importorskip("trl")
     case = setup(folder, temperature)
     loss, expected = theirs(case, folder, tmp_path, temperature)

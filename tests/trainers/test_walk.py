@@ -21,7 +21,7 @@ def functions(path: Path) -> set[str]:
     return names
 
 
-def test_each_frame_of_the_walk_exists() -> None:
+def test_every_function_in_the_code_walk_of_the_docs_exists() -> None:
     page = (ROOT / "docs" / "code-map.md").read_text()
     walk = page.partition(TITLE)[2].partition("\n## ")[0]
     frames = re.findall(r"^\d\. `([\w.]+)` \(`([\w/]+\.py)`", walk, re.MULTILINE)
