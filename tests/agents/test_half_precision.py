@@ -137,7 +137,7 @@ def test_bf16_gradients_have_the_direction_and_norm_of_those_in_fp32(pair: Pair)
     assert (norms[1] / norms[0]).item() == pytest.approx(1.0, abs=0.05)
 
 
-def test_probabilities_add_up_to_1(pair: Pair) -> None:
+def test_bf16_probabilities_add_up_to_1(pair: Pair) -> None:
     """The softmax is in fp32, whatever the products are in."""
     vocabulary = pair.half.model.config.vocab_size
     for prompt in {decision.prompt_ids for decision in pair.decisions[:4]}:

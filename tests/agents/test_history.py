@@ -220,7 +220,7 @@ class TestNotes:
         assert always == [False, True, True]
 
     def test_notes_replace_the_steps_that_they_cover(self) -> None:
-        """Written before step 5, with a window of 2, they cover steps 1 and 2."""
+        """Notes written before step 5, with a window of 2, cover steps 1 and 2."""
         view = view_with_notes(5, {4: "Red is warm."})
         assert contents(window(Conversation(view, TOY), 2)) == [
             "Press red.\nIt is 1.\n\nYour notes on steps 1 to 2:\nRed is warm.\n\nWhat you have "

@@ -303,7 +303,7 @@ def test_compiled_layers_compute_the_same_gradient(
 def test_half_precision_as_on_a_gpu_trains_and_restores_its_state(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lora_rank: int
 ) -> None:
-    """What a GPU is given, on the CPU, which can compute in bf16 too."""
+    """The settings of a GPU are used on the CPU, which can compute in bf16, too."""
     exact, _ = make(folder).logprobs(SEGMENTS)
     monkeypatch.setattr(language_model, "HALF_ON", "cpu")
     model = make(folder, lora_rank=lora_rank, gradient_checkpointing=True)

@@ -150,7 +150,11 @@ def server() -> Iterator[FakeOpenAI]:
         *((refusal, Finish.REFUSED) for refusal in REFUSALS.values()),
         *((refusal, Finish.LOST) for refusal in UNKNOWN.values()),
     ],
-    ids=[*OVERFLOWS, *(f"{name} refuses" for name in REFUSALS), *UNKNOWN],
+    ids=[
+        *(f"{name} overflow" for name in OVERFLOWS),
+        *(f"{name} refusal" for name in REFUSALS),
+        *(f"unknown {name}" for name in UNKNOWN),
+    ],
 )
 def test_a_refused_request_does_not_affect_others(
     server: FakeOpenAI,

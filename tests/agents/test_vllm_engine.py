@@ -105,7 +105,7 @@ def test_the_engine_leaves_the_process_state_unchanged(
 def test_a_process_started_by_torchrun_is_refused(
     folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine would take their group as its own, and wait for them for ever."""
+    """The engine would join torchrun's process group and wait for the other processes forever."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match=r"one of 2 that torchrun .* Start one process"):
         VLLMEngine(folder, max_context=10, dtype="float32")

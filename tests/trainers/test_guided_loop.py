@@ -321,7 +321,7 @@ class Bad:
         return Findings((Note(**{**good, **self.fields}),))
 
 
-class TestMistakes:
+class TestInvalidParts:
     GROUP = group(trajectory([None]), trajectory([None]))
 
     @pytest.mark.parametrize(

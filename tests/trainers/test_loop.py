@@ -266,7 +266,7 @@ class TestLoop:
             make_loop(envs, log, max_steps=3, evolve_at_last_step=asked).run()
             assert sum(call.startswith("round") for call in log.calls) == rounds
 
-    def test_exploration_counts_against_the_budget(self, envs: EnvPool) -> None:
+    def test_env_steps_of_exploration_count_against_the_budget(self, envs: EnvPool) -> None:
         state = make_loop(envs, max_steps=None, max_env_steps=3 * 2 * 4 + 7).run()
         assert (state.step, state.env_steps) == (1, 31)
 

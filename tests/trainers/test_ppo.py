@@ -107,7 +107,7 @@ class TestEstimates:
         assert turn_estimate([], [], [], gamma=1, lam=1).advantage == []
 
 
-class TestNumbers:
+class TestFormulas:
     def test_explained_variance_equals_hand_computed_values(self) -> None:
         assert explained_variance([0.1, 0.9], [0.1, 0.9]) == 1.0
         assert explained_variance([0.5, 0.5], [0.1, 0.9]) == pytest.approx(0.0)
@@ -258,7 +258,7 @@ class TestUpdate:
         assert without_reference.updates == 2
 
 
-class TestHeads:
+class TestValueHeads:
     def test_creating_a_value_head_does_not_change_the_policy(self) -> None:
         policy = TinyPolicy(SMALL, seed=1)
         before, noise = policy.state_dict(), torch.get_rng_state()

@@ -108,7 +108,7 @@ class TestGrow:
         # The last threshold alone makes the policy; only the order of its batches is drawn anew.
         torch.testing.assert_close(tables["start", 2], tables["start", 1])
 
-    def test_only_groups_with_an_acceptable_rollout_have_advantages(self) -> None:
+    def test_only_rollouts_that_an_improve_will_imitate_have_an_advantage(self) -> None:
         assert learner().advantages([scored(0.0), scored(0.3)]) == [[0.0, 0.0], [1.0, 1.0]]
 
     def test_held_out_tasks_are_refused(self) -> None:

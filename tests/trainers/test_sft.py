@@ -282,7 +282,7 @@ class TestImitateChoices:
 
 
 class TestImitator:
-    """A fine-tuning that goes on from a saved state is as one that was never interrupted."""
+    """Fine-tuning resumed from a saved state equals fine-tuning that was never interrupted."""
 
     WILD = ImitationConfig(lr=0.1, max_epochs=16, patience_epochs=16, batch_decisions=7)
     """The best epoch is not the last, so that kept weights are saved too.
@@ -445,7 +445,7 @@ class TestImitateTokens:
     def test_adam_uses_the_fused_kernel_with_exact_square_roots(
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Only the fused kernel's are: MKL's, in the others, differ between processors."""
+        """The other kernels use MKL's square roots, which differ between processors."""
         optimizers, adam = [], torch.optim.Adam
 
         def make_and_remember(*args: Any, **settings: Any) -> torch.optim.Adam:

@@ -120,7 +120,7 @@ def test_only_gradients_of_stale_tokens_are_importance_weighted(cap: float) -> N
 
 
 def test_ratios_are_clipped_around_the_newest_weights_not_the_samplers() -> None:
-    """The sampler is far off; clipped around it, most of what it said would teach nothing."""
+    """The sampler is far off: clipped around it, most of its tokens would have no gradient."""
     tiny = {"lr": 1e-12, "epochs": 2, "kl_coef": 0.0}
     grpo, _ = learner(**tiny)
     assert grpo.update([both()], [[-1.0, 1.0]])["clip_fraction"] == 0.0
@@ -144,7 +144,6 @@ def test_groups_without_max_staleness_are_not_importance_weighted() -> None:
 
 
 def test_an_older_version_with_equal_weights_gives_the_same_update() -> None:
-    """What the same weights sampled under an older version teaches what it would have taught."""
     own, _ = rollouts()
     tables = []
     for version in (NOW, NOW - 1):

@@ -193,7 +193,7 @@ def test_groups_that_are_too_stale_are_recorded_but_not_learned_from() -> None:
 
 
 def test_no_more_groups_are_started_ahead_than_staleness_allows(envs: EnvPool) -> None:
-    """Three groups a step, and room for many: of two more steps, but no more."""
+    """There is room for many groups, but only those of two more steps may be started."""
     loop = make_loop(envs, **(ASYNC | QUIET | {"max_staleness": 2, "max_steps": 1}))
     counts: list[int] = []
     draw = loop.session.open_step

@@ -115,7 +115,7 @@ def test_stripped_samples_start_with_ratio_1_and_no_importance_correction() -> N
 
 
 def test_stripped_samples_do_not_change_the_importance_weights_of_others() -> None:
-    """Others are still corrected for: here a sampler that is not the learner drew them."""
+    """The others are still importance-weighted: their sampler is not the learner."""
     _, stripped = rollouts()
     rng, sampler = np.random.default_rng(0), FakeLanguageModel(seed=8)
     others = [trajectory(conversation(sampler, rng, [4, 2]), success=k == 1) for k in range(2)]
@@ -155,7 +155,7 @@ def test_imitating_stripped_rollouts_equals_imitating_plain_ones() -> None:
 
 
 class TestResume:
-    """What waits to be learned from is stripped after a restart as before."""
+    """Episodes that wait to be learned from stay stripped after a restart."""
 
     def test_an_incomplete_group_is_restored_with_its_stripped_cues(self) -> None:
         _, stripped = rollouts()

@@ -211,7 +211,7 @@ def test_each_trajectory_can_have_its_own_upper_clip() -> None:
 
 
 def test_clip_high_cued_applies_only_to_trajectories_with_stripped_cues() -> None:
-    """As if each had been passed one; a cue that is not stripped does not count."""
+    """The update equals one with a clip per trajectory; cues that are not stripped do not count."""
     _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
     seldom[0] = _uncued(seldom[0])
@@ -314,7 +314,7 @@ def test_clip_fraction_is_a_share_of_positions(loss_mean: str) -> None:
     assert metrics["clip_fraction"] == pytest.approx(np.mean(clipped))
 
 
-class TestLeftOut:
+class TestExcludedRollouts:
     def test_a_lost_rollout_does_not_change_the_gradient(self) -> None:
         _, trajectories = sample_conversations([2, 4], [3], [1, 1])
         _, (odd,) = sample_conversations([5], seed=9)
@@ -420,7 +420,7 @@ def test_logprobs_of_unsampled_positions_are_refused() -> None:
 @pytest.mark.parametrize("value", [0.5, math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("old", ["recorded", "recomputed"])
 def test_impossible_recorded_logprobs_are_refused(value: float, old: Any) -> None:
-    """What a sampler of one's own records, such as probabilities, would weigh its samples."""
+    """A user's sampler that records probabilities, for example, would get wrong weights."""
     model = FakeLanguageModel()
     decisions, trajectories = sample_conversations([3, 4], [3, 4])
     first = decisions[0][0]
@@ -673,7 +673,7 @@ def test_split_rows_makes_parts_within_the_token_limit_or_of_one_sample() -> Non
 
 
 class TestIdleSamples:
-    """Samples with advantage 0 are not read where no other term acts on them."""
+    """Samples with advantage 0 are not computed unless another loss term acts on them."""
 
     def groups(self) -> list[Group]:
         _, mixed = sample_conversations([2, 4], [3], seed=1)
