@@ -36,7 +36,7 @@ ENVS = {
 
 
 @pytest.mark.parametrize("name", slow_for(ENVS, "appworld"))
-def test_no_action_breaks_an_env(name: str, engine: Callable[[str], None]) -> None:
+def test_random_actions_do_not_break_an_env(name: str, engine: Callable[[str], None]) -> None:
     engine(name.partition("-")[0])
     assert acted(name, 100, n_tasks=4) >= 100
 
@@ -44,12 +44,14 @@ def test_no_action_breaks_an_env(name: str, engine: Callable[[str], None]) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", ENVS)
-def test_ten_thousand_actions_break_no_env(name: str, engine: Callable[[str], None]) -> None:
+def test_ten_thousand_random_actions_do_not_break_an_env(
+    name: str, engine: Callable[[str], None]
+) -> None:
     engine(name.partition("-")[0])
     assert acted(name, 10_000, n_tasks=64) >= 10_000
 
 
-def test_every_benchmark_has_a_grammar() -> None:
+def test_every_benchmark_has_a_fuzz_grammar() -> None:
     own = {spec.name for spec in benchmark_specs() if spec.env.startswith("coevo_gym.envs.")}
     assert own == set(GRAMMARS) == {name.partition("-")[0] for name in ENVS}
 

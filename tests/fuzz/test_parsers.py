@@ -35,20 +35,19 @@ def read(name: str, n: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_is_right_is_read(name: str, tmp_path: Path) -> None:
-    """The simplest that a reader is fed has nothing wrong in it."""
+def test_the_simplest_valid_input_is_accepted(name: str, tmp_path: Path) -> None:
     reader = READERS[name]
     simplest = find(reader.fed, lambda _: True, settings=settings(database=None))
     reader.read(simplest, tmp_path)
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_any_text_is_read_or_refused(name: str, tmp_path: Path) -> None:
+def test_any_text_is_parsed_or_refused(name: str, tmp_path: Path) -> None:
     read(name, 25, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", READERS)
-def test_ten_thousand_texts_are_read_or_refused(name: str, tmp_path: Path) -> None:
+def test_ten_thousand_texts_are_parsed_or_refused(name: str, tmp_path: Path) -> None:
     read(name, 10_000, tmp_path)

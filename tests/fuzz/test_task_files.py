@@ -69,7 +69,7 @@ LINES = (
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:20])
-def test_a_line_that_is_no_task_is_named(line: str, tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_task_is_refused_with_its_number(line: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes(f"{LINE}\n{line}\n".encode("utf-8", "surrogatepass"))
     with pytest.raises(TaskError, match=r"mine\.jsonl, line 2: ") as error:
@@ -77,14 +77,14 @@ def test_a_line_that_is_no_task_is_named(line: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 5_000
 
 
-def test_of_a_key_that_comes_twice_the_last_counts_everywhere(tmp_path: Path) -> None:
+def test_the_last_value_of_a_duplicate_key_wins(tmp_path: Path) -> None:
     twice = LINE[:-1] + ',"split":"test","split":"val"}'
     path = tmp_path / "mine.jsonl"
     path.write_text(twice)
     assert read_tasks(path)[0].split is Task.model_validate(json.loads(twice)).split is Split.VAL
 
 
-def test_a_file_of_one_huge_line_is_refused_in_a_short_sentence(tmp_path: Path) -> None:
+def test_a_file_with_one_huge_line_is_refused_with_a_short_message(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes(b'{"benchmark": "toy", "world": [' + b"[1," * 3_000_000)
     with pytest.raises(TaskError) as error:
@@ -92,14 +92,18 @@ def test_a_file_of_one_huge_line_is_refused_in_a_short_sentence(tmp_path: Path) 
     assert len(str(error.value)) < 5_000
 
 
-@pytest.mark.parametrize("path", ["\0", "a" * 5_000, ".", "/dev/null/x", ""])
-def test_a_path_that_is_none_is_told(path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    ["\0", "a" * 5_000, ".", "/dev/null/x", ""],
+    ids=["NUL", "too-long", "folder", "under-a-device", "empty"],
+)
+def test_an_unusable_path_to_a_task_file_is_refused(path: str) -> None:
     with pytest.raises(TaskError):
         make_env("webshop", tasks=path)
 
 
 @pytest.mark.parametrize("name", slow_for(GRAMMARS, "appworld"))
-def test_a_changed_task_is_played_or_refused(
+def test_a_mutated_task_is_played_or_refused(
     name: str, engine: Callable[[str], None], tmp_path: Path
 ) -> None:
     engine(name)
@@ -109,7 +113,7 @@ def test_a_changed_task_is_played_or_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", GRAMMARS)
-def test_thousands_of_changed_tasks_are_played_or_refused(
+def test_thousands_of_mutated_tasks_are_played_or_refused(
     name: str, engine: Callable[[str], None], tmp_path: Path
 ) -> None:
     engine(name)
@@ -175,10 +179,10 @@ def run(env: TaskEnv, task: Task) -> None:
 
 @pytest.mark.parametrize("name", GRAMMARS)
 @pytest.mark.parametrize("split", [Split.VAL, Split.TEST])
-def test_a_held_out_task_is_never_one_to_train_on(
+def test_a_held_out_task_cannot_be_relabelled_as_a_training_task(
     name: str, split: Split, engine: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """Whatever scenario, name, parents or origin it claims."""
+    """This holds for any scenario, name, parents or origin that the task claims."""
     engine(name)
     benchmark, path = get_benchmark(name), tmp_path / "mine.jsonl"
     (task, *_), (own, *_) = benchmark.tasks(split), benchmark.tasks(Split.TRAIN)
@@ -200,7 +204,9 @@ def test_a_held_out_task_is_never_one_to_train_on(
     "base",
     ["{train}/../{test}", "./{test}", "{train}/../../tasks/{test}", "{train}x", "", "/{test}"],
 )
-def test_no_path_leads_out_of_a_world_to_train_in(base: str, engine: Callable[[str], None]) -> None:
+def test_the_base_path_of_a_world_cannot_lead_out_of_the_training_worlds(
+    base: str, engine: Callable[[str], None]
+) -> None:
     engine("appworld")
     benchmark = get_benchmark("appworld")
     train, test = benchmark.tasks(Split.TRAIN)[0], benchmark.tasks(Split.TEST)[0]
@@ -214,8 +220,14 @@ def test_no_path_leads_out_of_a_world_to_train_in(base: str, engine: Callable[[s
     env.close()
 
 
-@pytest.mark.parametrize("answer", ["{", "nan?", "[" * 100_000, "NaN", "[1e999]"])
-def test_an_answer_that_is_no_json_is_refused(answer: str, engine: Callable[[str], None]) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    ["{", "nan?", "[" * 100_000, "NaN", "[1e999]"],
+    ids=["open-brace", "not-json", "100000-brackets", "NaN", "infinity"],
+)
+def test_a_verifier_answer_that_is_not_json_is_refused(
+    answer: str, engine: Callable[[str], None]
+) -> None:
     engine("appworld")
     data = json.loads(get_benchmark("appworld").tasks(Split.TRAIN)[0].to_json())
     data["verifier"] = {"changes": {}, "answer": answer}

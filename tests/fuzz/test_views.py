@@ -28,9 +28,7 @@ PAGES = (
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
-def test_whatever_is_shown_there_are_choices_and_tags(
-    name: str, engine: Callable[[str], None]
-) -> None:
+def test_any_page_yields_choices_and_tags(name: str, engine: Callable[[str], None]) -> None:
     engine(name)
     ask_for_views(name, 60)
 
@@ -38,7 +36,7 @@ def test_whatever_is_shown_there_are_choices_and_tags(
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", GRAMMARS)
-def test_whatever_ten_thousand_pages_say_there_are_choices(
+def test_ten_thousand_pages_yield_choices_and_tags(
     name: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
