@@ -36,13 +36,13 @@ BUILT = 0.8
 
 
 @pytest.mark.parametrize("benchmark", NAMES)
-def test_prompts_read_as_they_are_stored(benchmark: str, engine: Callable[[str], None]) -> None:
+def test_prompts_match_the_stored_ones(benchmark: str, engine: Callable[[str], None]) -> None:
     engine(benchmark)
     _check_stored(benchmark)
 
 
 @pytest.mark.slow
-def test_prompts_of_official_games_read_as_they_are_stored(
+def test_prompts_of_official_games_match_the_stored_ones(
     official_games: Path, engine: Callable[[str], None]
 ) -> None:
     engine("alfworld")
@@ -59,7 +59,7 @@ def _check_stored(scene: str) -> None:
         assert text == stored[name], f"{scene}/{name}. {again}"
 
 
-def test_the_docs_show_them_as_they_are_stored() -> None:
+def test_the_docs_show_the_stored_prompts() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert insert_examples(page) == page, "Run `python -m tests.golden.asked`."
     assert all(f"<!-- prompt {benchmark}/" in page for benchmark in BUILT_IN)
@@ -72,7 +72,7 @@ def context_of(benchmark: str, prompt: str) -> Context:
 
 
 @pytest.mark.parametrize("benchmark", NAMES)
-def test_drafts_written_from_the_prompts_are_built(
+def test_most_drafts_written_from_the_prompts_can_be_built(
     benchmark: str, engine: Callable[[str], None]
 ) -> None:
     engine(benchmark)
@@ -90,7 +90,7 @@ def test_drafts_written_from_the_prompts_are_built(
     assert n - len(failed) >= BUILT * n, failed
 
 
-def test_there_are_strong_answers_to_prompts_of_every_benchmark() -> None:
+def test_every_benchmark_has_strong_answers_to_its_prompts() -> None:
     strong = {benchmark: read_answers(benchmark)["strong"] for benchmark in BUILT_IN}
     assert sum(map(len, strong.values())) == 22
     assert min(map(len, strong.values())) >= 4

@@ -27,7 +27,7 @@ OTHERS = ("alfworld", "bfcl", "appworld")
     "benchmark",
     slow_for(SPLITS, *OTHERS),
 )
-def test_each_task_ends_as_stored(
+def test_the_random_agent_ends_each_task_as_stored(
     benchmark: str,
     seed: int,
     evaluate: Callable[[str, int], list[Row]],
@@ -38,7 +38,7 @@ def test_each_task_ends_as_stored(
 
 
 @pytest.mark.parametrize("benchmark", OTHERS)
-def test_each_task_of_a_short_evaluation_ends_as_stored(
+def test_the_random_agent_ends_each_task_of_a_short_evaluation_as_stored(
     benchmark: str, engine: Callable[[str], None]
 ) -> None:
     engine(benchmark)

@@ -10,7 +10,7 @@ from tests.golden.make import COMMANDS, FOLDER, command_output, file_of
 
 @pytest.mark.parametrize("preset", preset_names())
 @pytest.mark.parametrize("kind", COMMANDS)
-def test_commands_print_what_is_stored(
+def test_a_command_prints_the_stored_output_for_a_preset(
     kind: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")  # the width of a terminal changes nothing
@@ -22,5 +22,5 @@ def test_commands_print_what_is_stored(
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
-def test_every_file_is_of_a_preset(kind: str) -> None:
+def test_stored_outputs_exist_for_exactly_the_presets(kind: str) -> None:
     assert {path.stem for path in (FOLDER / kind).glob("*.txt")} == set(preset_names())
