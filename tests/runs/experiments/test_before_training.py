@@ -62,7 +62,7 @@ def line(id: str, sample: int, success: bool, score: float = 0.0) -> EvalLine:
     )  # fmt: skip
 
 
-def test_rows_that_need_a_language_model_are_left_out_and_named(tmp_path: Path) -> None:
+def test_rows_that_need_a_language_model_are_left_out_with_a_message(tmp_path: Path) -> None:
     left, cells, why = omit_language_model_rows(whole(tmp_path))
     assert [row.name for row in left.rows] == ["other", "static"]
     assert [cell.row.name for cell in cells] == ["other", "static"]
@@ -77,17 +77,17 @@ def test_rows_that_need_a_language_model_are_left_out_and_named(tmp_path: Path) 
         omit_language_model_rows(whole(tmp_path, of=alone))
 
 
-def test_each_table_of_baselines_has_its_rows() -> None:
+def test_the_table_of_baselines_has_all_its_rows() -> None:
     table = load_experiment("coevolve_table10")
     assert [row.name for row in table.rows] == [
         "start", "reflexion", "curriculum", "rest", "static", "coevolve",
     ]  # fmt: skip
 
 
-def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
+def test_rows_before_training_are_measured_once_on_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are measured on the first run alone, once, and printed in place of the warm-up's."""
+    """Their numbers replace those of the warm-up in the table."""
     asked: list[tuple[str, str]] = []
 
     def react(one: _Ended) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
     assert result_table.notes[0] == "So."
 
 
-def test_success_by_tag(tmp_path: Path) -> None:
+def test_success_is_measured_for_each_tag_of_the_tasks(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     tags = {"a": ("goal:pick", "scene:1"), "b": ("goal:pick",), "c": ("goal:look at",)}
     with closing(RunStore(folder.database)) as store:
@@ -172,7 +172,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return asked
 
 
-def test_eight_samples(
+def test_at_8_numbers_use_only_tasks_with_eight_samples(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def eight(id: str, *solved: int) -> Sequence[EvalLine]:
@@ -186,7 +186,7 @@ def test_eight_samples(
     assert numbers_of(make_record("arm", at_8=numbers), "arm")["avg_at_8"] == 0.125
 
 
-def test_trials_count_the_episode_that_a_task_ends_with(
+def test_the_trials_row_counts_the_last_episode_of_each_task(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = (line("a", 1, True, 1.0), line("b", 2, False, 0.5))
@@ -199,7 +199,7 @@ def test_trials_count_the_episode_that_a_task_ends_with(
     assert jobs == [("warm-up", "val", 1, "", ())]
 
 
-def test_thinking_aloud_is_a_setting_of_the_same_policy(
+def test_the_react_row_evaluates_the_policy_with_react_settings(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate = Rate(4, 0.25, 0.0, 1.0)
@@ -213,7 +213,7 @@ def test_thinking_aloud_is_a_setting_of_the_same_policy(
     assert jobs == [("warm-up", "val", 1, "", sets)]
 
 
-def test_a_policy_that_is_told_what_a_coach_tells(
+def test_the_told_row_evaluates_the_policy_with_the_cues_of_a_coach(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [line(id, n, id == "a" and n < 2, 0.5) for id in "ab" for n in range(8)]
@@ -238,7 +238,7 @@ def test_a_policy_that_is_told_what_a_coach_tells(
 
 
 @pytest.mark.parametrize("name", ["react", "trials", "told"])
-def test_the_tiny_policy_is_refused(
+def test_measures_that_need_a_language_model_refuse_the_tiny_policy(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ended(RunFolder(tmp_path), "warm-up")

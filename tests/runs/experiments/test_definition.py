@@ -51,13 +51,13 @@ WANTED = {
 }
 
 
-def test_the_tables_are_there() -> None:
+def test_the_package_contains_exactly_the_expected_tables() -> None:
     assert set(experiment_names()) == WANTED
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_all_rows_have_settings_that_hold(name: str) -> None:
-    """On each of its benchmarks, at each of its budgets that there is there."""
+def test_all_rows_of_a_table_have_valid_settings_at_each_budget(name: str) -> None:
+    """Not every benchmark has every budget."""
     experiment = load_experiment(name)
     assert experiment.title
     assert set(experiment.measures) <= set(MEASURES)
@@ -93,7 +93,7 @@ def resolved(
     return config, arm_configs(config)[row]
 
 
-def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
+def test_rbc_alfworld_few_uses_the_settings_of_rbc_alfworld() -> None:
     asked, again = load_experiment("rbc_alfworld"), load_experiment("rbc_alfworld_few")
     assert set(asked.seeds).isdisjoint(again.seeds)
     for row in again.rows:
@@ -107,7 +107,7 @@ def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
         }
 
 
-def test_the_replication_differs_in_its_seeds_alone() -> None:
+def test_rbc_noisy_again_differs_from_rbc_noisy_only_in_its_seeds() -> None:
     first, again = load_experiment("rbc_noisy"), load_experiment("rbc_noisy_again")
     assert set(first.seeds).isdisjoint(again.seeds)
     theirs = {"name", "title", "about", "seeds", "questions"}
@@ -115,13 +115,13 @@ def test_the_replication_differs_in_its_seeds_alone() -> None:
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_tables_of_the_first_kind_can_be_had_in_a_shop(name: str) -> None:
+def test_tables_on_webshop_have_a_preset_at_the_tiny_budget(name: str) -> None:
     experiment = load_experiment(name)
     if "tiny" in experiment.sizes and "webshop" in experiment.benchmarks:
         assert experiment.budget_of("tiny", "webshop").preset
 
 
-def test_seeds() -> None:
+def test_seeds_can_be_a_count_a_list_or_a_range() -> None:
     assert parse_seeds(None, [4, 5]) == (4, 5)
     assert parse_seeds("1", [4, 5]) == (4,)
     assert parse_seeds("4", [4, 5]) == (4, 5, 6, 7)
@@ -132,7 +132,7 @@ def test_seeds() -> None:
             parse_seeds(wrong, [1])
 
 
-def test_folders_say_what_is_not_the_tables_first_choice(tmp_path: Path) -> None:
+def test_folder_names_contain_a_non_default_benchmark_and_budget(tmp_path: Path) -> None:
     table = load_experiment("coevolve_table5")
     assert choose(table, tmp_path).folder.name == "coevolve_table5"
     chosen = choose(table, tmp_path, benchmark="bfcl", budget="paper", name=None)
@@ -140,7 +140,7 @@ def test_folders_say_what_is_not_the_tables_first_choice(tmp_path: Path) -> None
     assert choose(table, tmp_path, benchmark="bfcl", name="mine").folder.name == "mine"
 
 
-def test_a_budget_of_a_table_goes_over_the_usual_one() -> None:
+def test_a_table_budget_overrides_the_default_budget() -> None:
     usual = default_budgets()["tiny"]["webshop"]
     more = Budget(set={"loop.max_env_steps": 1})
     assert more.apply_to(usual).preset == usual.preset
@@ -149,7 +149,7 @@ def test_a_budget_of_a_table_goes_over_the_usual_one() -> None:
     assert anew.apply_to(usual) == anew
 
 
-def test_a_label_says_what_its_row_sets() -> None:
+def test_a_row_label_shows_the_value_set_at_each_budget() -> None:
     row = next(row for row in load_experiment("coevolve_table4").rows if row.name == "n100")
     assert row.label_at("paper") == "N = 100"
     assert row.label_at("tiny") == "N = 24"
@@ -172,7 +172,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_table_file_is_reported_with_the_file(
+    text: str, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.toml"
     head = 'title = "x"\nbenchmarks = ["toy"]\n' if not text.startswith("title") else ""
     path.write_text(f'{head}{text}\n[[rows]]\nname = "static"\n')
@@ -181,14 +183,14 @@ def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None
     assert message in str(error.value)
 
 
-def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
+def test_selecting_only_a_row_without_runs_or_an_unknown_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Select one that does"):
         load_experiment(str(TABLE)).select_rows(("start",))
     with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
         load_experiment(str(TABLE)).select_rows(("statik",))
 
 
-def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
+def test_wrong_settings_are_reported_with_their_table_and_row(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(TABLE.read_text().replace('"curriculum.growth.drafts" = 6', '"loop.x" = 6'))
     table = load_experiment(str(path))
@@ -196,7 +198,7 @@ def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
         resolve_cell(table, table.rows[2], 1, benchmark="toy", budget="tiny", environ={})
 
 
-def test_budgets_that_there_are_not() -> None:
+def test_an_unknown_budget_is_refused() -> None:
     table = load_experiment(str(TABLE))
     with pytest.raises(ConfigError, match="has no budget 'small' for toy"):
         table.budget_of("small", "toy")
@@ -206,7 +208,7 @@ def test_budgets_that_there_are_not() -> None:
         find_size(load_experiment("coevolve_table1"), "tiny")
 
 
-def test_what_is_missing_is_told() -> None:
+def test_the_needs_of_a_table_include_data_models_and_endpoints() -> None:
     table = load_experiment("rbc_alfworld")
     wanted = {need.what: need.missing for need in needs_of(table, "alfworld", "tiny")}
     assert wanted["the official data of alfworld"] == "built-in scenes are in use"
@@ -222,7 +224,7 @@ def test_what_is_missing_is_told() -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_list_is_readable_in_a_terminal(
+def test_the_list_of_tables_fits_the_terminal(
     coevo: Coevo, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -235,7 +237,7 @@ def test_the_list_is_readable_in_a_terminal(
         assert {*(row.name for row in table.rows), *table.benchmarks} <= whole
 
 
-def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
+def test_the_list_of_tables_shows_what_each_needs(coevo: Coevo) -> None:
     printed = coevo("experiment", "--list")
     assert "  needs       webshop, alfworld\n" in printed
     assert experiment_names().index("coevolve_table2") < experiment_names().index(
@@ -270,7 +272,7 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_numbers_of_a_paper_stand_beside_the_rows_that_have_its_settings(coevo: Coevo) -> None:
+def test_paper_numbers_appear_only_beside_rows_with_the_papers_settings(coevo: Coevo) -> None:
     asked = ["experiment", "agentevolver_table1", "--budget=paper", "--benchmark=bfcl"]
     report = json.loads(coevo(*asked, "--dry-run", "--seeds=1", "--json", only_out=True))
     assert report["paper"] == {
@@ -288,13 +290,13 @@ def test_numbers_of_a_paper_stand_beside_the_rows_that_have_its_settings(coevo: 
 
 @pytest.mark.parametrize("row", ["native", "evolved", "mixed"])
 @pytest.mark.parametrize(("benchmark", "window"), [("bfcl", 27), ("appworld", 17)])
-def test_a_budget_sets_settings_of_the_method(row: str, benchmark: str, window: int) -> None:
+def test_a_budget_can_set_method_settings(row: str, benchmark: str, window: int) -> None:
     arm = resolved("agentevolver_table2", row, benchmark)[1]
     assert arm.settings.depth_window == window  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("benchmark", load_experiment("agentevolver_fig12b").benchmarks)
-def test_one_model_judges_with_and_without_a_solution(benchmark: str) -> None:
+def test_the_same_model_judges_with_and_without_a_solution(benchmark: str) -> None:
     table, rows = "agentevolver_fig12b", ("judge", "judge_plain")
     judge, plain = (resolved(table, row, benchmark)[1] for row in rows)
     assert judge.analyst == plain.analyst
@@ -312,7 +314,7 @@ def test_rows_of_a_published_model_have_the_settings_of_its_preset(
     assert arm.settings == arm_configs(preset)["agentevolver"].settings
 
 
-def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:
+def test_options_that_do_not_fit_a_dry_run_are_refused(coevo: Coevo) -> None:
     assert "--card" in coevo("experiment", "controls", "--card=h100", code=2)
     assert "--csv" in coevo("experiment", "controls", "--dry-run", "--csv", code=2)
     text = coevo("experiment", "role_agent_table1", "--budget=tiny", "--dry-run")

@@ -37,7 +37,7 @@ def manifest_of(*final: str) -> dict[str, Any]:
     return {"schema": 1, "config": {"evaluation": {"final": final}}}
 
 
-def test_scores_are_numbers_and_the_first_is_reported(tmp_path: Path) -> None:
+def test_the_first_final_score_is_the_reported_number(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     write_summary(folder, 0.5, test_normal=(0.25, 0.125), test_challenge=(0.2, 0.1))
     write_json(folder.path / "cell.json", {"seconds": {"rollout": 6.0, "round": 2.0}})
@@ -54,7 +54,7 @@ def test_scores_are_numbers_and_the_first_is_reported(tmp_path: Path) -> None:
     assert without["reported"] == without["success"] == 0.5
 
 
-def test_the_average_is_over_all_numbers_of_all_benchmarks(tmp_path: Path) -> None:
+def test_the_average_covers_all_numbers_of_all_benchmarks(tmp_path: Path) -> None:
     experiment = load_experiment("coevolve_table1")
     row = next(row for row in experiment.rows if row.name == "qwen3_4b_coevolve")
     zero = next(row for row in experiment.rows if row.name == "qwen3_4b_zero")
@@ -84,7 +84,7 @@ def ended(folder: RunFolder, *sets: str, others: dict[str, str] | None = None) -
     return _Ended(folder, config, "arm", others or {})
 
 
-def test_who_solves_what_is_of_final_tasks(tmp_path: Path) -> None:
+def test_the_solved_tasks_are_read_from_the_final_evaluation(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     append_line(folder.metrics, {"event": "eval", "arm": "arm", "step": 3, "solved": "00"})
     with closing(RunStore(folder.database)) as store:
@@ -97,7 +97,7 @@ def test_who_solves_what_is_of_final_tasks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "split", "subset"), [([], "val", None), (["evaluation.final=test"], "test", "base")]
 )
-def test_another_benchmark_is_tried_on_final_tasks(
+def test_transfer_is_measured_on_validation_or_final_tasks(
     sets: list[str], split: str, subset: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[tuple[Any, ...]] = []

@@ -109,12 +109,12 @@ def of_paper() -> list[str]:
     return [name for name in experiment_names() if name.startswith("coevolve_")]
 
 
-def test_each_table_of_the_paper_has_its_numbers_read_here() -> None:
+def test_every_coevolve_table_has_its_paper_numbers_in_this_file() -> None:
     assert {f"coevolve_{table}" for table in PRINTED} == set(of_paper())
 
 
 @pytest.mark.parametrize("table", PRINTED)
-def test_all_numbers_that_are_printed_stand_in_the_tables(table: str) -> None:
+def test_a_coevolve_table_contains_all_numbers_of_its_paper(table: str) -> None:
     there = [
         number
         for row in paper(table).rows
@@ -126,21 +126,21 @@ def test_all_numbers_that_are_printed_stand_in_the_tables(table: str) -> None:
 
 
 @pytest.mark.parametrize(("place", "number"), BESIDE.items())
-def test_numbers_stand_beside_their_rows(place: tuple[str, ...], number: float) -> None:
+def test_a_paper_number_belongs_to_its_row(place: tuple[str, ...], number: float) -> None:
     table, row, benchmark, name = place
     experiment = paper(table)
     assert row_of(experiment, row).paper_results(benchmark, experiment.metric)[name] == number
 
 
 @pytest.mark.parametrize("name", of_paper())
-def test_no_number_is_shown_at_other_budgets(name: str) -> None:
+def test_no_paper_number_is_shown_at_the_tiny_budget(name: str) -> None:
     experiment = load_experiment(name)
     for benchmark in experiment.benchmarks:
         if "tiny" in experiment.sizes:
             assert printed_numbers(experiment, benchmark, budget="tiny") == ({}, "")
 
 
-def test_a_number_is_shown_where_all_settings_are_the_paper_s() -> None:
+def test_paper_numbers_are_shown_where_all_settings_match_the_paper() -> None:
     rows, notes = printed_numbers(paper("table3"), "appworld")
     assert {key: numbers["reported"] for key, numbers in rows.items()} == {
         "start": 16.67,
@@ -154,7 +154,7 @@ def test_a_number_is_shown_where_all_settings_are_the_paper_s() -> None:
 @pytest.mark.parametrize(
     "sets", ["explorer.kind=scripted", "evaluation.final=test_normal", "loop.max_steps=60"]
 )
-def test_one_other_setting_hides_the_numbers_and_is_named(sets: str) -> None:
+def test_a_setting_that_differs_from_the_paper_hides_its_numbers_with_a_note(sets: str) -> None:
     rows, notes = printed_numbers(paper("table3"), "appworld", sets)
     assert "coevolve" not in rows
     key = sets.partition("=")[0]
@@ -162,7 +162,7 @@ def test_one_other_setting_hides_the_numbers_and_is_named(sets: str) -> None:
     assert ("start" in rows) is not key.startswith("evaluation"), "before training"
 
 
-def test_what_a_row_is_about_may_differ() -> None:
+def test_the_setting_that_a_row_studies_may_differ_from_the_paper() -> None:
     rows, _ = printed_numbers(paper("table4"), "bfcl")
     assert {key: numbers["reported"] for key, numbers in rows.items()} == {
         "n25": 52.0, "n50": 53.0, "n100": 63.0, "n200": 60.0, "n500": 58.0,
@@ -174,7 +174,7 @@ def test_what_a_row_is_about_may_differ() -> None:
     assert not {"script", "script_only", "policy", "policy_only"} & rows.keys()
 
 
-def test_adapters_of_larger_backbones_are_no_paper_s() -> None:
+def test_paper_numbers_are_hidden_for_adapters_of_larger_backbones() -> None:
     rows, notes = printed_numbers(paper("table1"), "appworld")
     assert {"qwen2_5_7b_coevolve", "qwen3_30b_coevolve"}.isdisjoint(rows)
     assert {"qwen2_5_7b_zero", "qwen3_30b_zero", "qwen3_4b_coevolve", "gpt_4"} <= rows.keys()
@@ -182,7 +182,7 @@ def test_adapters_of_larger_backbones_are_no_paper_s() -> None:
     assert "policy.model.lora_rank: 64, the paper's 0" in notes
 
 
-def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
+def test_paper_numbers_are_printed_in_separate_columns() -> None:
     experiment = paper("table1")
     name = "final_test_normal_scenarios"
     values = {"qwen3_4b_coevolve": {1: {"reported": 0.31, name: 0.11}}}
@@ -204,7 +204,7 @@ def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
     assert '<span style="color:gray">14.28</span>' in as_markdown(table)
 
 
-def test_seal_is_run_with_its_own_preset() -> None:
+def test_seal_runs_use_the_seal_preset() -> None:
     for cell in whole(load_experiment("seal_table3"), benchmark="bfcl", budget="paper").cells():
         config = cell.config
         assert (config.policy.chat.temperature, config.benchmark.max_steps) == (1.0, 20)
@@ -218,7 +218,7 @@ def seal_cells() -> list[Cell]:
     return whole(load_experiment("seal_table1"), benchmark="bfcl", budget="paper").cells()
 
 
-def test_seal_on_three_backbones_fits_its_card() -> None:
+def test_seal_fits_its_gpu_with_each_of_three_backbones() -> None:
     paths = set()
     for cell in seal_cells():
         paths.add(cell.config.policy.model.path)
@@ -267,7 +267,7 @@ ROLE_AGENT = {
 
 
 @pytest.mark.parametrize("table", ROLE_AGENT)
-def test_all_numbers_of_role_agent_stand_in_its_tables(table: str) -> None:
+def test_a_role_agent_table_contains_all_numbers_of_its_paper(table: str) -> None:
     there = [
         number
         for row in load_experiment(f"role_agent_{table}").rows
@@ -278,7 +278,7 @@ def test_all_numbers_of_role_agent_stand_in_its_tables(table: str) -> None:
 
 
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
-def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
+def test_role_agent_paper_numbers_are_shown_only_with_the_papers_settings(benchmark: str) -> None:
     experiment = load_experiment("role_agent_table1")
     rows, notes = printed_numbers(experiment, benchmark)
     assert notes == ""
@@ -303,7 +303,7 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
 
 @pytest.mark.parametrize("table", ["table1", "table1_7b", "table3", "table4"])
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
-def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
+def test_role_agent_fits_its_gpu(table: str, benchmark: str) -> None:
     chosen = whole(load_experiment(f"role_agent_{table}"), benchmark=benchmark, budget="paper")
     for cell in chosen.cells():
         run_plan = plan(cell.config)
@@ -313,7 +313,7 @@ def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
         assert run_plan.evaluation_tasks == 128
 
 
-def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
+def test_table_cells_contain_no_formulas_or_terminal_control_codes() -> None:
     chosen = whole(paper("table1"), benchmark="appworld", budget="paper")
     table = table_of(chosen, lines_of(chosen, {}, {}))
     first, *rest = table.lines

@@ -16,14 +16,14 @@ RESULTS = Path(__file__).parents[3] / "results"
 PUBLISHED = sorted(path.stem for path in RESULTS.glob("*.jsonl"))
 
 
-def test_each_file_of_cells_has_its_table() -> None:
+def test_each_published_file_of_cells_has_its_table() -> None:
     names = {f"{name}{ending}" for name in PUBLISHED for ending in (".jsonl", ".md")}
     assert PUBLISHED
     assert {path.name for path in RESULTS.iterdir()} == {"README.md", *names}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_table_follows_from_its_cells(name: str, tmp_path: Path) -> None:
+def test_a_published_table_follows_from_its_cells(name: str, tmp_path: Path) -> None:
     copy = tmp_path / f"{name}.jsonl"
     copy.write_bytes((RESULTS / copy.name).read_bytes())
     export_cells(choose(load_experiment(name), tmp_path / "runs"), copy)

@@ -54,7 +54,7 @@ def end(chosen: Chosen, *names: str, success: float = 0.5, **measures: Any) -> N
             write_json(cell.folder.path / "cell.json", {**MEASURES, **measures})
 
 
-def test_a_folder_and_a_file_give_the_same_cells(tmp_path: Path) -> None:
+def test_a_folder_and_its_exported_file_give_the_same_cells(tmp_path: Path) -> None:
     here, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(here, "static-1", "blind-1", "blind-2")
     table = export_cells(here, file)
@@ -70,7 +70,7 @@ def test_a_folder_and_a_file_give_the_same_cells(tmp_path: Path) -> None:
     assert not there.folder.exists()
 
 
-def test_a_line_holds_settings_versions_and_numbers(tmp_path: Path) -> None:
+def test_an_exported_line_contains_settings_versions_and_numbers(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1", success=1 / 3)
     export_cells(chosen, file)
@@ -89,7 +89,7 @@ def test_a_line_holds_settings_versions_and_numbers(tmp_path: Path) -> None:
     assert "0.3333333333333333" in line
 
 
-def test_lines_are_sorted_by_row_and_seed(tmp_path: Path) -> None:
+def test_exported_lines_are_sorted_by_row_and_seed(tmp_path: Path) -> None:
     names = ["b-10", "a_b-3", "b-9", "a-1"]
     file = tmp_path / "cells.jsonl"
     manifest = {"schema": 1, "config": {}}
@@ -97,7 +97,7 @@ def test_lines_are_sorted_by_row_and_seed(tmp_path: Path) -> None:
     assert list(read_records(file)) == ["a-1", "a_b-3", "b-9", "b-10"]
 
 
-def test_cells_are_added_to_a_file_and_replaced_in_it(tmp_path: Path) -> None:
+def test_an_export_adds_and_replaces_cells_in_an_existing_file(tmp_path: Path) -> None:
     file = tmp_path / "cells.jsonl"
     first = chosen_in(tmp_path / "first")
     end(first, "static-1", "blind-1", success=0.25)
@@ -112,14 +112,14 @@ def test_cells_are_added_to_a_file_and_replaced_in_it(tmp_path: Path) -> None:
     assert "# What a round starts from" in file.with_suffix(".md").read_text()
 
 
-def test_a_file_has_the_rows_that_its_runs_show(tmp_path: Path) -> None:
+def test_an_export_includes_the_rows_that_its_runs_show(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path, rows=("blind",)), tmp_path / "cells.jsonl"
     end(chosen, "blind-1")
     assert [line.key for line in finished_table(chosen).lines] == ["blind"]
     assert [line.key for line in export_cells(chosen, file).lines] == ["start", "blind"]
 
 
-def test_rows_that_were_not_measured_are_left_out_of_a_file(tmp_path: Path) -> None:
+def test_rows_that_were_not_measured_are_left_out_of_an_export(tmp_path: Path) -> None:
     text = TABLE.read_text().replace('"diversity", "curve", "cpu_hours"]', '"types"]')
     mine = tmp_path / "toy_table.toml"
     mine.write_text(f'{text}\n[[rows]]\nname = "aloud"\nshows = "react"\nof = "blind"\n')
@@ -141,7 +141,7 @@ def test_only_chosen_cells_are_exported(tmp_path: Path) -> None:
     assert list(read_records(file)) == ["static-1"]
 
 
-def test_what_cannot_be_exported(tmp_path: Path) -> None:
+def test_incomplete_cells_and_wrong_file_names_cannot_be_exported(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     with pytest.raises(ConfigError, match="has no finished runs for"):
         export_cells(chosen, file)
@@ -154,7 +154,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_file_of_another_table_is_not_written_over(tmp_path: Path) -> None:
+def test_a_file_of_another_table_is_not_overwritten(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1")
     export_cells(chosen, file)
@@ -178,8 +178,9 @@ def test_a_file_of_another_table_is_not_written_over(tmp_path: Path) -> None:
         lambda line: line.replace('"cell":"static-1"', '"cell":"static"'),
         lambda line: line.replace('"summary":{', '"sumary":{'),
     ],
+    ids=["truncated", "not-an-object", "cell-without-seed", "misspelt-key"],
 )
-def test_a_damaged_line_is_an_error(damage: Any, tmp_path: Path) -> None:
+def test_reading_a_damaged_line_raises(damage: Any, tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1")
     export_cells(chosen, file)
@@ -188,7 +189,7 @@ def test_a_damaged_line_is_an_error(damage: Any, tmp_path: Path) -> None:
         read_records(file)
 
 
-def test_a_cell_may_be_in_a_file_once(tmp_path: Path) -> None:
+def test_reading_a_file_with_a_duplicate_cell_raises(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(chosen, "static-1")
     export_cells(chosen, file)
@@ -199,7 +200,7 @@ def test_a_cell_may_be_in_a_file_once(tmp_path: Path) -> None:
         read_records(tmp_path / "none.jsonl")
 
 
-def test_the_first_final_tasks_are_reported_whatever_their_order(tmp_path: Path) -> None:
+def test_the_reported_number_is_from_the_first_final_split_in_the_settings(tmp_path: Path) -> None:
     folder, file = RunFolder(tmp_path / "arm-1"), tmp_path / "cells.jsonl"
     scores = {"success_rate": 0.25, "scenario_success_rate": 0.0}
     final = {"zebra": scores, "ant": {**scores, "success_rate": 0.75}}

@@ -18,7 +18,7 @@ from tests.runs.experiments.conftest import make_record
 TASKS = {"a": "base", "b": "base", "c": "miss_func", "d": ""}
 
 
-def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
+def test_success_by_subset_is_from_the_last_evaluation(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with closing(RunStore(folder.database)) as store:
         tasks = [EvaluatedTask(id, id, "val", of, "s", "Do it.", ()) for id, of in TASKS.items()]
@@ -33,7 +33,7 @@ def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
     assert MEASURES["subsets"](nobody) == {}
 
 
-def test_it_is_printed_by_subset() -> None:
+def test_success_by_subset_has_table_columns() -> None:
     numbers = numbers_of(make_record("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
     assert (numbers["success_base"], numbers["success_miss_func"]) == (0.5, 1.0)
     table = load_experiment("seal_table3")
@@ -42,7 +42,7 @@ def test_it_is_printed_by_subset() -> None:
     assert {"success_base", "success_miss_func"} <= COLUMNS.keys()
 
 
-def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
+def test_success_by_kind_of_goal_is_from_the_last_evaluation(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     tags = {"a": ("goal:pick", "object:mug"), "b": ("goal:pick",), "c": ("goal:two",), "d": ()}
     with closing(RunStore(folder.database)) as store:
@@ -58,7 +58,7 @@ def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
     assert of_types["success_goal_pick"] == 0.5
 
 
-def test_the_kinds_are_those_of_alfworld() -> None:
+def test_the_goal_columns_are_the_goal_kinds_of_alfworld() -> None:
     assert {f"success_goal_{kind}" for kind in GOALS.values()} == {
         name for name in load_experiment("role_agent_table1").columns if name != "score"
     }

@@ -56,7 +56,7 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_how_far_it_is_is_told_of_the_table_and_of_each_cell(finished: Path) -> None:
+def test_progress_is_recorded_for_the_table_and_each_cell(finished: Path) -> None:
     whole, cells = read_progress(finished), list(finished.glob("*/manifest.json"))
     assert whole is not None
     assert (whole.work, whole.name, whole.state) == ("experiment", "toy_table", "finished")
@@ -83,7 +83,7 @@ def success(folder: Path, cell: str, name: str) -> float:
     return float(next(row["success"] for row in rows if row["name"] == name))
 
 
-def test_every_number_follows_from_the_summaries(finished: Path) -> None:
+def test_every_number_in_the_table_follows_from_the_run_summaries(finished: Path) -> None:
     table = table_of(finished)
     lines = {line["key"]: line for line in table["lines"]}
     values = {
@@ -135,7 +135,7 @@ def check_comparison(comparison: Mapping[str, Any], ours: list[float], theirs: l
     assert comparison["p_sign"] == pytest.approx(min(1.0, 2 * tail / 2 ** (wins + losses)))
 
 
-def test_all_files_and_the_screen_say_the_same(finished: Path) -> None:
+def test_the_table_files_and_the_terminal_show_the_same_numbers(finished: Path) -> None:
     table, printed = table_of(finished), (finished.parents[1] / "output.txt").read_text()
     text = (finished / "table.md").read_text()
     assert text.startswith("# What a round starts from\n")
@@ -169,7 +169,7 @@ def test_all_files_and_the_screen_say_the_same(finished: Path) -> None:
             assert float(row["against_p"]) == one["p"]
 
 
-def test_what_a_paper_printed_is_grey_and_apart(finished: Path) -> None:
+def test_paper_numbers_are_grey_and_in_a_separate_column(finished: Path) -> None:
     text = (finished / "table.md").read_text()
     heads, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert heads.split("|")[-2].strip() == "paper, %"
@@ -183,7 +183,7 @@ def test_what_a_paper_printed_is_grey_and_apart(finished: Path) -> None:
     )
 
 
-def test_cells_of_a_seed_share_their_start(finished: Path) -> None:
+def test_cells_of_one_seed_share_the_warm_up_and_initial_tasks(finished: Path) -> None:
     printed = (finished.parents[1] / "output.txt").read_text()
     for seed in (1, 2):
         assert f"using the warm-up and initial tasks of static-{seed}" in printed
@@ -203,14 +203,15 @@ def test_cells_of_a_seed_share_their_start(finished: Path) -> None:
     )
 
 
-def test_a_shared_start_changes_nothing(finished: Path, coevo: Coevo, tmp_path: Path) -> None:
-    """A cell alone ends as it does after another."""
+def test_a_cell_ends_the_same_with_or_without_a_shared_warm_up(
+    finished: Path, coevo: Coevo, tmp_path: Path
+) -> None:
     coevo(*CHEAP, "--rows", "blind", "--seeds", "2,")
     alone = read_json(tmp_path / "runs" / "toy_table" / "blind-2" / "summary.json")
     assert alone == read_json(finished / "blind-2" / "summary.json")
 
 
-def test_what_is_there_is_not_run_again(finished: Path, copied: Path, coevo: Coevo) -> None:
+def test_finished_cells_are_not_run_again(finished: Path, copied: Path, coevo: Coevo) -> None:
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*.db")}
     printed = coevo(*CHEAP)
     assert "0 new cells, 0 resumed, 4 already finished" in printed
@@ -218,7 +219,7 @@ def test_what_is_there_is_not_run_again(finished: Path, copied: Path, coevo: Coe
     assert table_of(copied) == table_of(finished)
 
 
-def test_a_table_continues_from_a_file_as_from_its_folder(
+def test_a_table_resumes_from_an_exported_file_as_from_its_folder(
     finished: Path, copied: Path, coevo: Coevo, tmp_path: Path
 ) -> None:
     file = tmp_path / "cells.jsonl"
@@ -236,9 +237,7 @@ def test_a_table_continues_from_a_file_as_from_its_folder(
     assert without_hours(table_of(copied)) == without_hours(table_of(finished))
 
 
-def test_rows_that_cannot_be_compared_without_saying_so_are_told_of(
-    copied: Path, coevo: Coevo
-) -> None:
+def test_the_mark_of_a_row_is_printed_as_a_note(copied: Path, coevo: Coevo) -> None:
     path = copied / "blind-2" / "summary.json"
     summary = read_json(path)
     summary["table"][-1]["mark"] = "judged, not proven"
@@ -246,7 +245,7 @@ def test_rows_that_cannot_be_compared_without_saying_so_are_told_of(
     assert "6 drafts, anywhere: judged, not proven." in coevo(*CHEAP)
 
 
-def test_cells_of_different_code_are_told_of(copied: Path, coevo: Coevo) -> None:
+def test_cells_run_by_different_code_versions_get_a_note(copied: Path, coevo: Coevo) -> None:
     path = copied / "blind-2" / "manifest.json"
     manifest = read_json(path)
     manifest["versions"]["coevo_gym"] = "0.0.1"
@@ -255,7 +254,7 @@ def test_cells_of_different_code_are_told_of(copied: Path, coevo: Coevo) -> None
     assert any("version 0.0.1" in note for note in table_of(copied)["notes"])
 
 
-def test_a_row_that_is_added_costs_its_own_cells(
+def test_adding_a_row_runs_only_its_own_cells(
     finished: Path, copied: Path, coevo: Coevo, tmp_path: Path
 ) -> None:
     more = tmp_path / "toy_table.toml"
@@ -268,7 +267,9 @@ def test_a_row_that_is_added_costs_its_own_cells(
     assert new[3]["key"] == "anywhere"
 
 
-def test_ctrl_c_keeps_what_is_done(finished: Path, tmp_path: Path, coevo: Coevo) -> None:
+def test_a_table_stopped_by_ctrl_c_can_be_resumed(
+    finished: Path, tmp_path: Path, coevo: Coevo
+) -> None:
     running = Child(tmp_path, *CHEAP)
     running.wait_for("blind-1: train blind: 2/4")
     running.process.send_signal(signal.SIGINT)
@@ -284,7 +285,7 @@ def test_ctrl_c_keeps_what_is_done(finished: Path, tmp_path: Path, coevo: Coevo)
     assert without_hours(table_of(folder)) == without_hours(table_of(finished))
 
 
-def test_cells_of_other_settings_are_never_taken_for_equal(copied: Path, coevo: Coevo) -> None:
+def test_finished_cells_with_different_settings_are_refused(copied: Path, coevo: Coevo) -> None:
     again = (*CHEAP, "--set", "loop.max_steps=5")
     printed = coevo(*again, code=2)
     assert "was run with different settings: loop.max_steps is 4 there and 5 here" in printed
@@ -292,7 +293,7 @@ def test_cells_of_other_settings_are_never_taken_for_equal(copied: Path, coevo: 
     assert (copied / "table.json").is_file()
 
 
-def test_rows_that_differ_in_the_whole_run_share_no_start(coevo: Coevo, tmp_path: Path) -> None:
+def test_rows_with_different_run_settings_share_no_warm_up(coevo: Coevo, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(
         TABLE.read_text()
@@ -312,7 +313,7 @@ def test_rows_that_differ_in_the_whole_run_share_no_start(coevo: Coevo, tmp_path
     assert "using the warm-up and initial tasks of" not in printed
 
 
-def test_the_same_for_programs(copied: Path, coevo: Coevo) -> None:
+def test_json_csv_and_md_options_print_the_table_files(copied: Path, coevo: Coevo) -> None:
     output = json.loads(coevo(*CHEAP, "--json", only_out=True))
     assert output == table_of(copied)
     assert coevo(*CHEAP, "--csv", only_out=True) == (copied / "table.csv").read_text()
@@ -320,7 +321,7 @@ def test_the_same_for_programs(copied: Path, coevo: Coevo) -> None:
     assert "Pass only one of --json, --csv and --md" in coevo(*CHEAP, "--csv", "--md", code=2)
 
 
-def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:
+def test_rows_and_seeds_can_be_selected(copied: Path, coevo: Coevo) -> None:
     output = json.loads(coevo(*CHEAP, "--rows", "blind", "--seeds", "2,", "--json", only_out=True))
     (line,) = output["lines"]
     assert line["values"].keys() == {"2"}
@@ -328,7 +329,7 @@ def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:
     assert not line["comparisons"]
 
 
-def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> None:
+def test_rows_can_be_compared_by_another_metric(copied: Path, coevo: Coevo) -> None:
     printed = coevo(*CHEAP, "--metric", "pool_size", "--md")
     assert "0 new cells, 0 resumed, 4 already finished" in printed
     assert "| tasks ± sd |" in printed
@@ -341,7 +342,7 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     assert "No cell has the metric 'pool_sice', which is needed to compare rows. Did you" in wrong
 
 
-def test_questions_are_adjusted_for_their_number(
+def test_p_values_of_questions_are_adjusted_for_their_number(
     finished: Path, copied: Path, coevo: Coevo
 ) -> None:
     (question,) = table_of(finished)["parts"]["questions"]
@@ -353,7 +354,7 @@ def test_questions_are_adjusted_for_their_number(
     assert "questions" not in some["parts"]
 
 
-def test_rounds_and_who_solves_what(finished: Path) -> None:
+def test_the_table_reports_rounds_and_which_tasks_each_row_solves(finished: Path) -> None:
     parts = table_of(finished)["parts"]
     (cross,) = parts["cross"]
     assert (cross["row"], cross["baseline"]) == ("blind", "static")
@@ -376,7 +377,9 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
     assert [one["ed"] for one in diversity[1:]] == pytest.approx(arm.distance[1:])
 
 
-def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measure_is_stored_and_not_computed_twice(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, elsewhere = RunFolder(copied / "blind-1"), {"toy": "webshop"}
     record = measure(folder, "blind", ("likeness", "transfer", "val"), elsewhere)
     assert record["val"] == success(copied, "blind-1", "blind")
@@ -398,13 +401,13 @@ def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyP
         measure(RunFolder(copied / "static-1"), "static", ("transfer",), {})
 
 
-def test_what_never_evolved_is_like_nothing(copied: Path) -> None:
+def test_a_run_without_evolved_tasks_has_no_likeness(copied: Path) -> None:
     record = measure(RunFolder(copied / "static-1"), "static", ("likeness",), {})
     assert record["likeness"] is None
     assert "likeness" not in numbers_of(read_record(RunFolder(copied / "static-1")), "static")
 
 
-def test_nobody_pays_without_saying_so(coevo: Coevo, tmp_path: Path) -> None:
+def test_a_table_with_a_paid_model_is_refused_without_yes(coevo: Coevo, tmp_path: Path) -> None:
     paid = tmp_path / "paid.toml"
     paid.write_text(
         TABLE.read_text()
@@ -425,7 +428,7 @@ method = "random_append"
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_cell_that_is_no_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> None:
+def test_a_cell_folder_that_is_not_a_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> None:
     mine = tmp_path / "runs" / "toy_table" / "static-1" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
@@ -444,7 +447,7 @@ def test_two_seeds_are_too_few_for_an_interval() -> None:
     assert printed == {1: "too few seeds", 2: "too few seeds", 3: "[-39.2, +112.6]"}
 
 
-def test_the_curve_of_each_seed_is_over_its_held_out_tasks(finished: Path) -> None:
+def test_the_curve_of_each_seed_covers_its_held_out_tasks(finished: Path) -> None:
     table = table_of(finished)
     values = {line["key"]: line["values"] for line in table["lines"]}
     curves = {(one["row"], one["seed"]): one for one in table["parts"]["curves"]}
@@ -469,14 +472,14 @@ def test_the_curve_of_each_seed_is_over_its_held_out_tasks(finished: Path) -> No
     )
 
 
-def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
+def test_tasks_lost_by_an_engine_are_left_out_of_a_gain() -> None:
     ours, theirs = {"tasks": [1.0, None, 0.5, 1.0]}, {"tasks": [0.0, 1.0, 0.5, None]}
     gain = _gain(ours, theirs)
     assert gain["mean"] == 0.5
     assert gain["low"] < 0.5 < gain["high"]
 
 
-def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() -> None:
+def test_learning_speed_is_relative_to_the_first_baseline_of_the_same_seed() -> None:
     experiment = load_experiment("agentevolver_table6")
     grpo, outcome, labels, both = experiment.rows
 
@@ -509,7 +512,7 @@ def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() 
         ("table6", ["grpo", "outcome_only", "labels_only", "all"], ["auc", "steps_90"]),
     ],
 )
-def test_tables_of_found_tasks_end_and_have_their_numbers(
+def test_agentevolver_tables_run_and_contain_their_numbers(
     name: str, rows: list[str], numbers: list[str], coevo: Coevo, tmp_path: Path
 ) -> None:
     short = {
