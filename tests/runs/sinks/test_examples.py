@@ -64,7 +64,7 @@ def read_sink(folder: Path, package: str, module: str, name: str, read: str) -> 
     return json.loads(out.strip().splitlines()[-1])
 
 
-def test_mlflow_keeps_one_run_for_an_arm(tmp_path: Path) -> None:
+def test_the_mlflow_example_stores_one_run_per_arm(tmp_path: Path) -> None:
     read = """
 import json
 from mlflow import MlflowClient
@@ -84,7 +84,7 @@ print(json.dumps([len(runs), runs[0].info.run_name, runs[0].info.status, points]
     assert len(points["curriculum/pool_size"]) == 5
 
 
-def test_trackio_keeps_one_run_for_an_arm(tmp_path: Path) -> None:
+def test_the_trackio_example_stores_one_run_per_arm(tmp_path: Path) -> None:
     read = """
 import json
 from trackio.sqlite_storage import SQLiteStorage

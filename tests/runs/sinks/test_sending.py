@@ -59,7 +59,7 @@ def points() -> list[tuple[int, Mapping[str, float]]]:
     return [point for sink in fakes.MADE for point in sink.points]
 
 
-def test_numbers_have_names_in_groups(tmp_path: Path) -> None:
+def test_metric_names_are_grouped_by_prefix(tmp_path: Path) -> None:
     with sinks(tmp_path, KEPT, lr=0.1) as sending:
         for line in lines(6, 6):
             sending.send(line | {"nothing": None})
@@ -76,10 +76,10 @@ def test_numbers_have_names_in_groups(tmp_path: Path) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=4))
-def test_no_point_is_drawn_twice_and_none_is_left_out(
+def test_a_resumed_run_sends_each_point_exactly_once(
     tmp_path_factory: pytest.TempPathFactory, lives: Sequence[tuple[int, int]]
 ) -> None:
-    """Each life begins at a checkpoint that some earlier one has reached, and is then killed."""
+    """Each process starts from a checkpoint of an earlier one and is then killed."""
     fakes.MADE.clear()
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
@@ -107,7 +107,7 @@ def check_lives(folder: Path, lives: Sequence[tuple[int, int]]) -> None:
     ]
 
 
-def test_arms_do_not_know_each_other(tmp_path: Path) -> None:
+def test_arms_send_independently_of_each_other(tmp_path: Path) -> None:
     for arm in ("mine", "other"):
         with sinks(tmp_path, KEPT, arm=arm) as sending:
             sending.send(lines(3, 3)[-1])
@@ -118,7 +118,7 @@ def test_arms_do_not_know_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [BREAKS, NEVER, "nosuch_module:thing", "nosuch"])
-def test_what_goes_wrong_is_told_once_and_leaves_the_others(
+def test_a_failing_sink_warns_once_and_does_not_affect_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: str
 ) -> None:
     with sinks(tmp_path, bad, KEPT) as sending:
@@ -132,7 +132,7 @@ def test_what_goes_wrong_is_told_once_and_leaves_the_others(
     assert fakes.MADE[-1].points[-1][0] == 5
 
 
-def test_a_damaged_note_of_what_was_sent_ends_nothing(
+def test_a_damaged_record_of_sent_points_does_not_stop_sending(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "sinks.json").write_text("{")
@@ -142,7 +142,7 @@ def test_a_damaged_note_of_what_was_sent_ends_nothing(
     assert len(points()) == 1
 
 
-def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
+def test_an_unusable_sink_is_refused_before_a_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'wandb'"):
@@ -160,7 +160,7 @@ def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
         load_config(TOY, sets=["sinks=wandb,wandb"])
 
 
-def test_a_sink_may_lie_in_the_folder_of_the_command(
+def test_a_sink_module_is_found_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sinks_of_mine.py").write_text("def make(arm): ...\n")
@@ -169,7 +169,7 @@ def test_a_sink_may_lie_in_the_folder_of_the_command(
     assert find_sink("sinks_of_mine:make").__name__ == "make"  # type: ignore[attr-defined]
 
 
-def test_a_sink_may_lie_in_a_file_beside_the_settings(
+def test_a_sink_file_is_found_beside_the_settings_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()
@@ -197,7 +197,7 @@ class Watching(Silent):
 SMALL = ["arms=static", "warmup.n_tasks=8", "warmup.max_epochs=1", "loop.max_steps=3"]
 
 
-def test_a_run_sends_what_it_writes_down_and_survives_its_sinks(
+def test_a_resumed_run_sends_its_metrics_and_survives_a_failing_sink(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = "policy.endpoint.api_key_env=NO_SUCH_KEY"

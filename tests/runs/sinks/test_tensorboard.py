@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-def test_its_own_reader_finds_every_number_once(tmp_path: Path) -> None:
+def test_the_tensorboard_reader_finds_every_number_once(tmp_path: Path) -> None:
     killed = sinks(tmp_path, "tensorboard")
     for line in lines(0, 5)[:-1]:
         killed.send(line)

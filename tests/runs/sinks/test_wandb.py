@@ -41,7 +41,7 @@ def records(file: Path) -> list[Any]:
     return entries
 
 
-def test_an_offline_run_holds_every_number_once_and_nothing_secret(
+def test_an_offline_run_contains_every_number_once_and_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
