@@ -50,7 +50,7 @@ def test_the_tiny_policy_answers_no_questions() -> None:
     assert config(arms=["role_agent"]).analyst.model.kind == "policy"  # it is not asked
 
 
-def test_an_arm_may_have_an_analyst_of_its_own() -> None:
+def test_an_arm_may_have_its_own_analyst() -> None:
     own = {f"arm.role_agent.set.{key}": value for key, value in LOCAL.items()}
     own["arm.role_agent.set.analyst.temperature"] = 0.1
     run_config = config(**ASKS, **own)
@@ -59,7 +59,7 @@ def test_an_arm_may_have_an_analyst_of_its_own() -> None:
     assert assembly.arms["role_agent"].analyst.temperature == 0.1
 
 
-def test_its_questions_are_estimated() -> None:
+def test_the_cost_of_study_queries_is_estimated() -> None:
     sets = {**ASKS, **LOCAL, "loop.max_steps": 10, "analyst.max_answer_tokens": 100}
     assert estimates(config(arms=["role_agent"])) == []
     (estimate,) = estimates(config(**sets))
@@ -77,7 +77,7 @@ def test_its_questions_are_estimated() -> None:
     assert capped.cost.calls == 70
 
 
-def test_a_dead_endpoint_is_reported_with_its_section(tmp_path: Path) -> None:
+def test_a_dead_endpoint_is_reported_with_its_config_section(tmp_path: Path) -> None:
     sets = {"arms": ["role_agent"], "loop.max_steps": 1, **query_settings(ENDPOINT, "role_agent")}
     sets |= {"analyst.model.endpoint.max_attempts": 1, "analyst.model.endpoint.api_key_env": None}
     message = (
@@ -87,7 +87,7 @@ def test_a_dead_endpoint_is_reported_with_its_section(tmp_path: Path) -> None:
         coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 
-def test_killed_between_study_and_update_it_asks_nothing_twice(
+def test_a_run_killed_between_study_and_update_resumes_without_repeating_requests(
     child: Callable[..., Child], coevo: Coevo, tmp_path: Path
 ) -> None:
     folders = [tmp_path / "runs" / name for name in ("whole", "cut")]

@@ -261,7 +261,7 @@ def check_walks(walks: RunWalks | EvaluationWalks, n_calls: int, first_seed: int
 
 
 @pytest.mark.parametrize("kind", [RunWalks, EvaluationWalks])
-def test_no_fault_at_any_call_changes_how_it_ends(
+def test_a_fault_at_any_call_does_not_change_the_result(
     kind: type[RunWalks | EvaluationWalks],
     seams: Seams,
     tmp_path: Path,
@@ -273,7 +273,7 @@ def test_no_fault_at_any_call_changes_how_it_ends(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", [RunWalks, EvaluationWalks])
-def test_no_fault_at_any_of_many_calls_changes_how_it_ends(
+def test_a_fault_at_any_of_many_calls_does_not_change_the_result(
     kind: type[RunWalks | EvaluationWalks],
     seams: Seams,
     tmp_path: Path,

@@ -146,7 +146,7 @@ def invoke(arguments: list[str]) -> str:
     return f"{done.output}{done.exception or ''}"
 
 
-def test_looking_at_settings_runs_no_code_of_theirs(finished: Path, ran: Path) -> None:
+def test_inspecting_settings_runs_no_third_party_code(finished: Path, ran: Path) -> None:
     asked = {"plugins.methods": str(ran.with_name("methods")), "arms": ["static", "theirs"]}
     for arguments in looks(finished, asked):
         invoke(arguments)
@@ -154,7 +154,7 @@ def test_looking_at_settings_runs_no_code_of_theirs(finished: Path, ran: Path) -
 
 
 @pytest.mark.parametrize("name", ["sinks_of_theirs.py", "sinks_of_theirs"])
-def test_a_sink_of_others_runs_only_once_it_is_permitted(
+def test_a_third_party_sink_runs_only_after_permission(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = tmp_path / "ran"
@@ -176,14 +176,14 @@ def test_a_sink_of_others_runs_only_once_it_is_permitted(
     assert ran.exists()
 
 
-def test_looking_at_settings_sends_no_key(finished: Path, server: FakeOpenAI) -> None:
+def test_inspecting_settings_sends_no_key(finished: Path, server: FakeOpenAI) -> None:
     for arguments in looks(finished, asking(server)):
         invoke(arguments)
         assert not server.keys, arguments
 
 
 @pytest.mark.parametrize("verb", ["train", "resume", "experiment"])
-def test_work_is_refused_with_what_is_asked_for(
+def test_a_command_is_refused_with_a_list_of_the_permissions_it_needs(
     verb: str, finished: Path, ran: Path, server: FakeOpenAI
 ) -> None:
     sets = {"plugins.methods": str(ran.with_name("methods")), **asking(server)}
@@ -197,7 +197,9 @@ def test_work_is_refused_with_what_is_asked_for(
     assert not server.keys
 
 
-def test_a_plan_names_the_key_and_the_methods(ran: Path, server: FakeOpenAI) -> None:
+def test_a_dry_run_shows_the_key_and_the_methods_that_need_permission(
+    ran: Path, server: FakeOpenAI
+) -> None:
     name = preset({"plugins.methods": "methods", **asking(server)})
     output = "".join(invoke(["train", name, "--dry-run"]).split())  # long paths are wrapped, too
     assert f"fakeat{server.url}" in output
@@ -208,7 +210,7 @@ def test_a_plan_names_the_key_and_the_methods(ran: Path, server: FakeOpenAI) -> 
     )
 
 
-def test_what_is_permitted_once_is_permitted_later(ran: Path) -> None:
+def test_a_permission_is_remembered_by_later_processes(ran: Path) -> None:
     name = preset({"plugins.methods": "methods", "arms": ["theirs"], "loop.max_steps": 1})
     folder = ran.with_name("methods")
     output = invoke(["train", name, "--yes"])
@@ -221,7 +223,7 @@ def test_what_is_permitted_once_is_permitted_later(ran: Path) -> None:
     assert not is_approved(Demand(str(folder)))
 
 
-def test_what_the_user_sets_is_permitted(
+def test_settings_given_by_the_user_need_no_permission(
     ran: Path, server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, sets = ran.with_name("methods"), asking(server)
@@ -245,13 +247,13 @@ def test_what_the_user_sets_is_permitted(
     assert not is_approved(Demand("mine.py"))
 
 
-def test_a_file_may_look_like_the_name_of_a_preset(ran: Path) -> None:
+def test_a_file_named_like_a_preset_is_not_trusted(ran: Path) -> None:
     Path(preset({"plugins.methods": "methods"})).rename("preset quickstart.toml")
     load_config("preset quickstart.toml", environ={})
     assert not ran.exists()
 
 
-def test_a_key_is_sent_once_it_is_permitted(server: FakeOpenAI) -> None:
+def test_a_key_is_used_only_after_permission(server: FakeOpenAI) -> None:
     settings = load_config(preset(asking(server)), environ={}).config.explorer.model
     asked = Assembly(load_config("p.toml", environ={}).config).config.policy.model_copy(
         update={"kind": "openai", "endpoint": settings.endpoint}

@@ -20,7 +20,7 @@ def toml(tmp_path: Path) -> Path:
     return tmp_path / "mine.toml"
 
 
-def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
+def test_the_settings_of_a_method_override_those_of_the_run(toml: Path) -> None:
     configs = arms(toml, 'arms = ["static", "coevolve"]\n[curriculum.detector]\ntheta = 9\n')
     assert [arm.curriculum.growth.kind for arm in configs.values()] == ["none", "signals"]
     assert {arm.curriculum.detector.theta for arm in configs.values()} == {9.0}
@@ -36,7 +36,7 @@ def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
         'signals = ["forgetting"]\n',
     ],
 )
-def test_an_arm_sets_over_its_method(toml: Path, text: str) -> None:
+def test_the_settings_of_an_arm_override_those_of_its_method(toml: Path, text: str) -> None:
     toml.write_text('arms = ["static", "no_rare"]\n' + text)
     settings = load_config(str(toml), environ={})
     arm = arm_configs(settings.config)["no_rare"]
@@ -49,14 +49,14 @@ def test_an_arm_sets_over_its_method(toml: Path, text: str) -> None:
     assert arm_configs(again)["no_rare"] == arm
 
 
-def test_an_arm_from_the_command_line(toml: Path) -> None:
+def test_an_arm_can_be_defined_on_the_command_line(toml: Path) -> None:
     sets = ("arms=static,soft", "arm.soft.set.learner.epochs=2", "arm.soft.method=coevolve")
     configs = arms(toml, "", *sets, "arm.soft.set.curriculum.detector.signals=boundary, rare")
     assert configs["soft"].learner.epochs == 2
     assert configs["soft"].curriculum.detector.signals == ("boundary", "rare")
 
 
-def test_an_arm_without_a_method_is_the_method_of_its_name(toml: Path) -> None:
+def test_an_arm_without_a_method_uses_the_method_of_its_name(toml: Path) -> None:
     configs = arms(toml, 'arms = ["static"]\n[arm.static.set]\n"learner.epochs" = 2\n')
     assert (configs["static"].method, configs["static"].learner.epochs) == ("static", 2)
 
@@ -77,7 +77,9 @@ def test_an_arm_without_a_method_is_the_method_of_its_name(toml: Path) -> None:
         ("plugins.methods", "is a setting of the whole run"),
     ],
 )
-def test_what_must_be_equal_between_arms(toml: Path, key: str, why: str) -> None:
+def test_a_setting_that_must_be_equal_between_arms_is_refused_in_an_arm(
+    toml: Path, key: str, why: str
+) -> None:
     text = f'arms = ["mine"]\n[arm.mine]\nmethod = "static"\nset = {{"{key}" = 3}}\n'
     text = text.replace('"store.record" = 3', '"store.record" = "all"')
     if key in ("benchmark.name", "policy.kind", "name", "plugins.methods"):
@@ -98,7 +100,7 @@ def test_what_must_be_equal_between_arms(toml: Path, key: str, why: str) -> None
         ("arms=warm-up", "is the name of a baseline"),
     ],
 )
-def test_mistakes_name_the_key_and_where_it_came_from(
+def test_a_mistake_in_an_arm_is_reported_with_its_key_and_origin(
     toml: Path, setting: str, message: str
 ) -> None:
     text = 'arms = ["mine"]\n[arm.mine]\nmethod = "static"\n'

@@ -19,15 +19,18 @@ from coevo_gym.runs.config import RunConfig
         ({"benchmark": {"name": "appworld"}}, 8),  # two processes each
         ({"benchmark": {"name": "appworld"}, "rollout": {"max_envs": 3}}, 3),
     ],
+    ids=["default", "engine-limit", "max_envs"],
 )
-def test_no_more_envs_than_the_engine_bears(settings: dict[str, Any], limit: int) -> None:
+def test_the_env_pool_is_limited_by_the_engine_and_the_settings(
+    settings: dict[str, Any], limit: int
+) -> None:
     assembly = Assembly(RunConfig.model_validate(settings))
     assert assembly.make_env_pool().max_envs == limit
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_no_scenario_has_more_held_out_tasks_than_set(most: int) -> None:
-    """Of a scenario with more tasks, the first by id are kept; the rest makes room for others."""
+def test_no_scenario_has_more_held_out_tasks_than_the_limit(most: int) -> None:
+    """The first tasks by id are selected; other scenarios take the remaining places."""
     every = sorted(coevo_gym.tasks("webshop", "val", "builtin"), key=lambda task: task.id)
     of_all = Counter(task.scenario for task in every)
     assert max(of_all.values()) > most

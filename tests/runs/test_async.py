@@ -35,7 +35,7 @@ def check(run: Path, n_steps: int) -> None:
     assert all(arm["steps"] == n_steps for arm in outcome.values())
 
 
-def test_a_run_with_rounds_and_evaluations_from_end_to_end(tmp_path: Path) -> None:
+def test_an_async_run_with_rounds_and_evaluations_trains_to_its_end(tmp_path: Path) -> None:
     sets = {**STALE, "arms": ["coevolve"]}
     coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
     check(tmp_path / "run", 6)
@@ -50,7 +50,7 @@ def test_a_run_with_rounds_and_evaluations_from_end_to_end(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["ppo", "rest"])
-def test_other_learners_take_it_too(tmp_path: Path, kind: str) -> None:
+def test_an_async_run_trains_with_other_learners(tmp_path: Path, kind: str) -> None:
     sets = {**STALE, **SMALL, "arms": ["static"], "learner.kind": kind}
     if kind == "rest":
         sets["learner.grow_steps"] = 2
@@ -58,7 +58,7 @@ def test_other_learners_take_it_too(tmp_path: Path, kind: str) -> None:
     check(tmp_path / "run", 4)
 
 
-def test_an_env_step_budget_counts_what_is_cut_in_the_end(tmp_path: Path) -> None:
+def test_an_env_step_budget_counts_episodes_cut_at_the_end(tmp_path: Path) -> None:
     sets = {**STALE, "arms": ["static"], "loop.max_steps": None, "loop.max_env_steps": 700}
     coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
     outcome = read_json(tmp_path / "run" / "summary.json")["arms"]["static"]
@@ -68,7 +68,9 @@ def test_an_env_step_budget_counts_what_is_cut_in_the_end(tmp_path: Path) -> Non
     assert outcome["steps"] == last["step"]
 
 
-def test_a_killed_run_goes_on_with_its_groups(child: Callable[..., Child], tmp_path: Path) -> None:
+def test_a_killed_async_run_resumes_with_its_groups(
+    child: Callable[..., Child], tmp_path: Path
+) -> None:
     sets = [f"--set={key}={value}" for key, value in STALE.items()]
     running = child("train", TOY, "--set=arms=coevolve", *sets)
     running.wait_for("train coevolve: 3/6")
@@ -80,7 +82,7 @@ def test_a_killed_run_goes_on_with_its_groups(child: Callable[..., Child], tmp_p
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on(child: Callable[..., Child], tmp_path: Path) -> None:
+def test_a_stopped_async_run_can_be_resumed(child: Callable[..., Child], tmp_path: Path) -> None:
     sets = [f"--set={key}={value}" for key, value in STALE.items()]
     running = child("train", TOY, "--set=arms=static", *sets)
     running.wait_for("train static: 2/6")
@@ -98,6 +100,6 @@ class TestSettings:
         overrides = {key.replace("__", "."): value for key, value in sets.items()}
         return load_config(None, sets=overrides, environ={}).config
 
-    def test_lock_step_has_no_staleness(self) -> None:
+    def test_lock_step_rollout_refuses_max_staleness(self) -> None:
         with pytest.raises(ConfigError, match="needs rollout = 'async'"):
             self.resolved(loop__max_staleness=2)

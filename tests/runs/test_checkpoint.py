@@ -25,7 +25,7 @@ def state(step: int) -> dict[str, Any]:
     return {"weights": torch.full((3,), float(step)), "rng": rng, "text": "ä" * step, "none": None}
 
 
-def test_the_latest_comes_back(checkpoints: Checkpoints) -> None:
+def test_the_latest_checkpoint_is_loaded(checkpoints: Checkpoints) -> None:
     assert checkpoints.latest() is None
     for step in (1, 2, 10):
         checkpoints.save(step, state(step))
@@ -37,7 +37,7 @@ def test_the_latest_comes_back(checkpoints: Checkpoints) -> None:
     assert len(list(checkpoints.folder.iterdir())) == 2
 
 
-def test_saving_a_step_again_replaces_it(checkpoints: Checkpoints) -> None:
+def test_saving_a_step_again_replaces_its_checkpoint(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, state(1))
     checkpoints.save(1, {**state(1), "more": 1})
     checkpoint = checkpoints.latest()
@@ -46,7 +46,7 @@ def test_saving_a_step_again_replaces_it(checkpoints: Checkpoints) -> None:
     assert len(list(checkpoints.folder.iterdir())) == 1
 
 
-def test_saving_a_step_again_leaves_the_step_before(checkpoints: Checkpoints) -> None:
+def test_saving_a_step_again_does_not_delete_the_previous_step(checkpoints: Checkpoints) -> None:
     first = checkpoints.save(1, state(1))
     replaced = checkpoints.save(2, state(2))
     for more in (1, 2, 2):
@@ -60,7 +60,7 @@ def test_saving_a_step_again_leaves_the_step_before(checkpoints: Checkpoints) ->
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_a_damaged_one_is_named_and_passed_over(
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     checkpoints.save(1, state(1))
@@ -79,7 +79,7 @@ def test_a_damaged_one_is_named_and_passed_over(
     assert again.step == 2
 
 
-def test_a_full_disk_leaves_the_one_before(
+def test_a_full_disk_leaves_the_previous_checkpoint(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints.save(1, state(1))
@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_the_one_before(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
 @pytest.mark.parametrize("size", [3, 1_000_000])
-def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint_is_the_reason_given(
+def test_a_disk_that_fills_up_during_a_save_is_the_reported_cause(
     checkpoints: Checkpoints, size: int
 ) -> None:
     first = checkpoints.save(1, state(1))
@@ -108,7 +108,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint_is_the_reason_given(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
-def test_a_small_file_system_that_fills_up(tmp_path: Path) -> None:
+def test_a_file_system_that_fills_up_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     mounted = tmp_path / "small"
     mounted.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(mounted)]
@@ -126,7 +126,7 @@ def test_a_small_file_system_that_fills_up(tmp_path: Path) -> None:
         subprocess.run(["umount", str(mounted)], check=True)
 
 
-def test_nothing_but_plain_values_is_ever_loaded(checkpoints: Checkpoints) -> None:
+def test_only_plain_values_are_loaded_from_a_checkpoint(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, {"path": Path("x")})
     with pytest.raises(StoreError, match="cannot be loaded: Weights only load failed"):
         checkpoints.latest()

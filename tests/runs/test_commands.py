@@ -23,13 +23,13 @@ from tests.runs.conftest import ROOT, TOY, Coevo
 from tests.toy import ToyBenchmark
 
 
-def test_an_existing_run_is_refused(coevo: Coevo) -> None:
+def test_training_into_an_existing_run_is_refused(coevo: Coevo) -> None:
     text = coevo("train", TOY, code=2)
     assert "runs/toy-run already contains a run" in text
     assert "--overwrite" in text
 
 
-def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
+def test_command_line_mistakes_exit_with_a_usage_error(coevo: Coevo) -> None:
     assert "Did you mean loop.max_steps?" in coevo("train", TOY, "--set", "loop.max_step=1", code=2)
     assert "There is no preset" in coevo("train", "quickstrt", code=2)
     assert "Runs here: toy-run" in coevo("resume", "toy-rn", code=2)
@@ -53,7 +53,7 @@ def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
 @pytest.mark.parametrize(
     "settings", ["policy.kind=openai", "policy.kind=transformers,policy.model.path=/nowhere"]
 )
-def test_a_policy_that_cannot_be_made_leaves_no_run(
+def test_a_policy_that_cannot_be_created_leaves_no_run_folder(
     coevo: Coevo, finished: Path, settings: str
 ) -> None:
     sets = [f"--set={setting}" for setting in settings.split(",")]
@@ -102,7 +102,9 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("config show nosuch", "There is no preset 'nosuch'"),
     ],
 )
-def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+def test_every_command_line_mistake_prints_one_clear_error(
+    coevo: Coevo, arguments: str, message: str
+) -> None:
     command = [TOY if word == "toy.toml" else word for word in arguments.split()]
     command += ["--policy", "random"] if command[0] == "eval" else []
     text = coevo(*command, code=2)
@@ -111,7 +113,7 @@ def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message:
     assert text.count("Input should be") <= 1
 
 
-def test_a_run_that_cannot_be_written(
+def test_a_run_folder_that_cannot_be_written_is_reported(
     coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -119,7 +121,9 @@ def test_a_run_that_cannot_be_written(
     assert "Cannot write runs/toy-run: Not a directory" in coevo("train", TOY, code=1)
 
 
-def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, finished: Path) -> None:
+def test_overwrite_leaves_a_folder_that_is_not_a_run_unchanged(
+    coevo: Coevo, finished: Path
+) -> None:
     other = finished.with_name("thesis")
     other.mkdir()
     (other / "thesis.tex").write_text("years")
@@ -128,7 +132,7 @@ def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, finished: Path)
     shutil.rmtree(other)
 
 
-def test_an_explorer_that_finds_nothing_is_explained(
+def test_a_run_whose_explorer_finds_no_tasks_fails_with_an_explanation(
     coevo: Coevo, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ToyBenchmark, "drafts", lambda *_: [])
@@ -138,7 +142,7 @@ def test_an_explorer_that_finds_nothing_is_explained(
     shutil.rmtree(finished.with_name("nothing"))
 
 
-def test_an_explorer_that_finds_few_tasks_is_told_of(
+def test_a_run_whose_explorer_finds_few_tasks_prints_a_message(
     coevo: Coevo, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafts, first = ToyBenchmark.drafts, list[Draft]()
@@ -154,7 +158,7 @@ def test_an_explorer_that_finds_few_tasks_is_told_of(
     shutil.rmtree(finished.with_name("few"))
 
 
-def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
+def test_eval_reproduces_the_results_table_of_the_run(coevo: Coevo, finished: Path) -> None:
     table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
     for name in ("random", "warm-up", "coevolve"):
         row = json.loads(coevo("eval", "toy-run", "--policy", name, "--json"))
@@ -171,20 +175,22 @@ def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
     assert "success on test" in coevo("eval", "toy-run", "--split", "test")
 
 
-def test_tasks_of_a_benchmark(coevo: Coevo) -> None:
+def test_the_tasks_of_a_benchmark_are_listed(coevo: Coevo) -> None:
     rows = json.loads(coevo("tasks", "toy", "--split", "val", "--json"))
     assert {row["split"] for row in rows} == {"val"}
     text = coevo("tasks", "toy", "--split", "val")
     assert all(row["name"] in text for row in rows)
 
 
-def test_brackets_in_a_text_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_in_an_instruction_are_printed_literally(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = "marks with [x] what is packed [/tmp/x]"
     print_tasks([{"name": "a", "instruction": text}], 1)
     assert text in capsys.readouterr().out
 
 
-def test_tasks_of_a_run_show_their_lineage(coevo: Coevo, finished: Path) -> None:
+def test_the_tasks_of_a_run_are_listed_with_their_lineage(coevo: Coevo, finished: Path) -> None:
     rows = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))
     arms = read_json(finished / "summary.json")["arms"]
     assert len(rows) == arms["coevolve"]["pool_size"] - 8
@@ -198,7 +204,7 @@ def test_tasks_of_a_run_show_their_lineage(coevo: Coevo, finished: Path) -> None
     assert all(row["name"] in text for row in rows)
 
 
-def test_tasks_that_evolved_in_all_runs_of_a_benchmark(coevo: Coevo) -> None:
+def test_the_evolved_tasks_of_all_runs_of_a_benchmark_are_listed(coevo: Coevo) -> None:
     rows = json.loads(coevo("tasks", "toy", "--evolved", "--json"))
     alone = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))
     assert [{**row, "run": "toy-run"} for row in alone] == rows
@@ -208,7 +214,7 @@ def test_tasks_that_evolved_in_all_runs_of_a_benchmark(coevo: Coevo) -> None:
         assert "only work with a benchmark's own tasks" in text
 
 
-def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:
+def test_the_list_of_tasks_can_be_searched_and_limited(coevo: Coevo) -> None:
     rows = json.loads(coevo("tasks", "toy", "--search", "GREEN red", "--json"))
     assert rows
     assert all("green" in row["name"] and "red" in row["name"] for row in rows)
@@ -220,7 +226,7 @@ def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:
     assert "0 tasks" in coevo("tasks", "toy", "--search", "nothing of this kind")
 
 
-def test_one_task_is_shown(coevo: Coevo) -> None:
+def test_tasks_show_prints_one_task(coevo: Coevo) -> None:
     native = json.loads(coevo("tasks", "toy", "--limit=1", "--json"))[0]
     for name in (native["name"], native["id"]):
         text = coevo("tasks", "show", name)
@@ -235,7 +241,7 @@ def test_one_task_is_shown(coevo: Coevo) -> None:
     assert "`coevo tasks toy-run`" in coevo("tasks", "show", "x", "--run", "toy-run", code=2)
 
 
-def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evolved_task_can_be_played(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
     evolved = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))[0]
     lines = iter((*("press nothing",) * 9, *evolved["actions"]))
     monkeypatch.setattr("builtins.input", lambda *_: next(lines))
@@ -250,7 +256,7 @@ def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.Mon
     assert "toy-run" in coevo("play", "webshop", "--run", "toy-run", code=2)
 
 
-def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
+def test_resuming_a_finished_run_prints_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
     report = (finished / "report.html").read_bytes()
     text = coevo("resume", "toy-run")
     assert "This is one seed: repeats can differ by more than these intervals." in text
@@ -259,7 +265,9 @@ def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished
     assert (finished / "report.html").read_bytes() == report
 
 
-def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finished: Path) -> None:
+def test_a_report_can_be_written_again_also_for_an_unfinished_run(
+    coevo: Coevo, finished: Path
+) -> None:
     before = (finished / "report.html").read_bytes()
     assert "Report: runs/toy-run/report.html" in coevo("report", "toy-run")
     assert (finished / "report.html").read_bytes() == before
@@ -271,7 +279,9 @@ def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finishe
 
 
 @pytest.mark.parametrize("missing", ["run.db", "metrics.jsonl", "manifest.json"])
-def test_what_is_missing_of_a_run_is_named(coevo: Coevo, finished: Path, missing: str) -> None:
+def test_a_missing_file_of_a_run_is_reported_by_name(
+    coevo: Coevo, finished: Path, missing: str
+) -> None:
     part = finished.with_name("part")
     shutil.copytree(finished, part)
     (part / missing).unlink()
@@ -286,7 +296,9 @@ def test_what_is_missing_of_a_run_is_named(coevo: Coevo, finished: Path, missing
     shutil.rmtree(part)
 
 
-def test_a_report_can_lie_elsewhere(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
+def test_a_report_can_be_written_to_another_folder(
+    coevo: Coevo, finished: Path, tmp_path: Path
+) -> None:
     report = tmp_path / "somewhere" / "else.html"
     report.parent.mkdir()
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
@@ -295,7 +307,9 @@ def test_a_report_can_lie_elsewhere(coevo: Coevo, finished: Path, tmp_path: Path
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-def test_a_report_that_cannot_be_written_says_where_else(coevo: Coevo, finished: Path) -> None:
+def test_a_report_that_cannot_be_written_suggests_the_output_option(
+    coevo: Coevo, finished: Path
+) -> None:
     full = finished.with_name("full")
     shutil.copytree(finished, full, ignore=shutil.ignore_patterns("report.html"))
     (full / "report.html").mkdir()
@@ -303,14 +317,16 @@ def test_a_report_that_cannot_be_written_says_where_else(coevo: Coevo, finished:
     shutil.rmtree(full)
 
 
-def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
+def test_report_picture_writes_an_svg_file(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
     picture = tmp_path / "success.svg"
     assert f"Picture: {picture}" in coevo("report", "toy-run", "--picture", str(picture))
     assert picture.read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
-def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_prints_each_setting_with_its_origin(
+    coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
     by_key = {row["key"]: row for row in rows if not row["arm"]}
     assert by_key["learner.lr"] == {
@@ -327,7 +343,7 @@ def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch
     assert len(of_run) == len({line.partition(" = ")[0] for line in of_run}) > 150
 
 
-def test_config_show_prints_what_each_arm_uses(coevo: Coevo) -> None:
+def test_config_show_prints_the_settings_of_each_arm(coevo: Coevo) -> None:
     preset, own = "role_agent_webshop_qwen2_5_1_5b", "arm.role_agent.set.method.weight=0.5"
     rows = json.loads(coevo("config", "show", preset, "--set", own, "--json"))
     by_arm = {(row["arm"], row["key"]): (row["value"], row["origin"]) for row in rows}
@@ -366,7 +382,7 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
         ("coevo experiment contr", "controls"),
     ],
 )
-def test_the_shell_completes(
+def test_the_shell_completes_commands_and_arguments(
     coevo: Coevo, words: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_COEVO_COMPLETE", "complete_bash")
@@ -385,7 +401,7 @@ def test_the_shell_completes_runs_and_evaluations(
 
 
 @pytest.mark.parametrize("verb", ["", "eval", "tasks", "tasks list", "play", "experiment", "serve"])
-def test_help_is_short_and_shows_no_type_of_python(coevo: Coevo, verb: str) -> None:
+def test_help_has_a_short_option_and_shows_no_python_types(coevo: Coevo, verb: str) -> None:
     text = coevo(*verb.split(), "-h")
     assert text == coevo(*verb.split(), "--help")
     assert not re.findall(r"<\w+|\{|list\[|range", text.partition("Options")[2])
@@ -412,7 +428,7 @@ def test_help_has_an_example(coevo: Coevo, verb: str) -> None:
     assert f"coevo {verb} " in " ".join(coevo(*verb.split(), "--help").split())
 
 
-def test_looking_needs_no_pytorch_and_training_says_so(finished: Path) -> None:
+def test_only_training_needs_pytorch_and_reports_that_it_is_missing(finished: Path) -> None:
     looking = (
         ["config", "show", "quickstart"],
         ["tasks", "toy-run", "--evolved"],

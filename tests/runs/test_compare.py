@@ -37,7 +37,7 @@ def once(both: int, lost: int, won: int, neither: int) -> tuple[Side, Side]:
     )
 
 
-def test_the_numbers_of_a_table_that_is_known() -> None:
+def test_compare_computes_the_known_numbers_of_a_contingency_table() -> None:
     comparison = compare(*once(both=20, lost=4, won=12, neither=14))
     assert (comparison.both, len(comparison.lost), len(comparison.won), comparison.neither) == (
         20,
@@ -53,7 +53,7 @@ def test_the_numbers_of_a_table_that_is_known() -> None:
     assert [task.instruction for task in comparison.lost] == [f"Do {i}." for i in range(20, 24)]
 
 
-def test_equal_sides_differ_by_nothing_and_not_for_sure() -> None:
+def test_equal_sides_have_zero_difference_and_a_wide_interval() -> None:
     comparison = compare(*once(both=3, lost=0, won=0, neither=2))
     assert (comparison.difference, comparison.p, comparison.won, comparison.lost) == (
         0.0,
@@ -72,7 +72,7 @@ def test_equal_sides_differ_by_nothing_and_not_for_sure() -> None:
         min_size=1,
     )
 )
-def test_every_task_is_in_one_cell_and_the_sides_can_be_exchanged(
+def test_each_task_is_in_one_cell_and_swapping_the_sides_negates_the_result(
     outcomes: dict[str, tuple[list[bool], list[bool]]],
 ) -> None:
     a = side("A", {id: pair[0] for id, pair in outcomes.items()})
@@ -89,7 +89,7 @@ def test_every_task_is_in_one_cell_and_the_sides_can_be_exchanged(
     assert comparison.success_b - comparison.success_a == pytest.approx(comparison.difference)
 
 
-def test_several_episodes_are_shares_and_half_of_them_is_solved() -> None:
+def test_a_task_counts_as_solved_if_at_least_half_of_its_episodes_succeed() -> None:
     a = side("A", {"x": [True, False], "y": [False, False], "z": [True, True]})
     b = side("B", {"x": [False, False, True], "y": [True, True, False], "w": [True]})
     comparison = compare(a, b)
@@ -101,7 +101,7 @@ def test_several_episodes_are_shares_and_half_of_them_is_solved() -> None:
     assert (comparison.won[0].success_a, comparison.won[0].success_b) == (0.0, pytest.approx(2 / 3))
 
 
-def test_types_are_those_of_the_tasks_that_both_have() -> None:
+def test_task_types_are_compared_over_the_tasks_in_common() -> None:
     tags = {"x": ("goal:heat", "scene:1"), "y": ("goal:heat",), "z": ("goal:cool",)}
 
     def tagged(name: str, outcomes: Mapping[str, Sequence[bool]]) -> Side:
@@ -137,13 +137,13 @@ def test_the_verdict_is_about_two_policies_and_not_about_methods(
     assert "seeds" not in compare(a, replace(b, trained=True)).verdict
 
 
-def test_what_makes_it_uneven_is_said() -> None:
+def test_settings_that_differ_between_the_sides_are_listed() -> None:
     a = side("A", {"x": [True]}, settings={"max_steps": 8, "greedy": True, "only a": 1})
     b = side("B", {"x": [True]}, settings={"max_steps": 9, "greedy": True})
     assert compare(a, b).uneven == ("max_steps: 8 in A, 9 in B",)
 
 
-def test_what_shares_no_task_is_refused() -> None:
+def test_sides_without_common_tasks_are_refused() -> None:
     a, b = side("A", {"x": [True]}), side("B", {"y": [True]})
     with pytest.raises(ConfigError, match=r"A \(1 val tasks\) and B \(1 val tasks\) have no tasks"):
         compare(a, b)
@@ -165,7 +165,7 @@ def compared(coevo: Coevo, *arguments: str) -> dict[str, Any]:
     return comparison
 
 
-def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
+def test_comparing_a_run_compares_its_first_and_last_arm(coevo: Coevo, finished: Path) -> None:
     comparison = compared(coevo, "toy-run")
     table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
     static, evolved = table["static"]["success"], table["coevolve"]["success"]
@@ -198,7 +198,7 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     assert compared(coevo, "toy-run", "--arm=random")["b"] == comparison["b"]
 
 
-def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
+def test_arms_left_out_of_a_comparison_are_printed(coevo: Coevo, beside: Path) -> None:
     assert "arms" not in coevo("compare", "toy-run").splitlines()[0]
     run = beside / "runs" / "toy-run"
     copy = run.resolve()
@@ -213,7 +213,7 @@ def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
     assert "has 4 arms" not in coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
 
 
-def test_an_arm_whose_number_is_a_mean_is_compared_by_it(
+def test_an_arm_with_several_last_evaluations_is_compared_by_their_mean(
     coevo: Coevo, finished: Path, beside: Path
 ) -> None:
     late = beside / "runs" / "late"
@@ -248,7 +248,7 @@ def test_a_run_and_an_evaluation_of_the_same_weights_are_equal(coevo: Coevo) -> 
     assert (comparison["tasks"], comparison["uneven"]) == (10, [])
 
 
-def test_two_evaluations_with_their_changed_tasks(coevo: Coevo, beside: Path) -> None:
+def test_comparing_two_evaluations_lists_the_tasks_that_changed(coevo: Coevo, beside: Path) -> None:
     for policy, n in (("random", 8), ("scripted", 12)):
         few = f"--set=evaluation.n_tasks={n}"
         coevo("eval", "toy", "--policy", policy, few, "--name", policy)
@@ -268,7 +268,7 @@ def test_two_evaluations_with_their_changed_tasks(coevo: Coevo, beside: Path) ->
     assert f"and {len(failed) - 2} more" in text
 
 
-def test_several_samples(coevo: Coevo) -> None:
+def test_comparing_evaluations_with_several_samples_uses_a_sign_test(coevo: Coevo) -> None:
     more = ("--set=evaluation.n_tasks=6", "--split=train")
     coevo("eval", "toy", "--policy=random", *more, "--samples=3", "--name=three")
     coevo("eval", "toy", "--policy=scripted", *more, "--name=one")
@@ -293,7 +293,9 @@ def test_several_samples(coevo: Coevo) -> None:
         ("toy-run there", "have no tasks in common"),
     ],
 )
-def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+def test_every_command_line_mistake_prints_one_clear_error(
+    coevo: Coevo, arguments: str, message: str
+) -> None:
     one = "--set=evaluation.n_tasks=1"
     if "here" in arguments:
         coevo("eval", "toy", "--policy=random", one, "--name=here")
@@ -304,13 +306,13 @@ def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message:
     assert "Traceback" not in text
 
 
-def test_one_name_for_two_things_is_asked_about(coevo: Coevo) -> None:
+def test_a_name_of_both_a_run_and_an_evaluation_is_refused_as_ambiguous(coevo: Coevo) -> None:
     coevo("eval", "toy", "--policy=random", "--set=evaluation.n_tasks=1", "--name=toy-run")
     text = coevo("compare", "toy-run", code=2)
     assert "Use runs/toy-run or evals/toy-run" in text
 
 
-def test_an_arm_that_was_not_evaluated_yet_is_said_to_be(
+def test_comparing_an_arm_that_was_not_evaluated_yet_is_refused(
     coevo: Coevo, finished: Path, beside: Path
 ) -> None:
     young = beside / "runs" / "young"

@@ -20,7 +20,7 @@ def load(toml: Path, text: str, *sets: str, **environ: str) -> Resolved:
     return load_config(str(toml), sets=sets, environ=environ)
 
 
-def test_the_last_origin_wins(toml: Path) -> None:
+def test_the_origin_with_the_highest_precedence_wins(toml: Path) -> None:
     text = "seed = 1\n[learner]\nlr = 0.1\nepochs = 2\nminibatches = 3\n"
     env = {"COEVO_CFG__LEARNER__EPOCHS": "5", "COEVO_CFG__LEARNER__MINIBATCHES": "5", "OTHER": "x"}
     settings = load(toml, text, "learner.minibatches=7", **env)
@@ -43,7 +43,7 @@ def test_presets_load_and_round_trip(preset: str) -> None:
     assert settings.origins["name"] == f"preset {preset}"
 
 
-def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
+def test_a_typo_is_reported_with_its_key_origin_and_a_suggestion(toml: Path) -> None:
     with pytest.raises(ConfigError, match=r"'learner.lrr' \(from .*mine.toml\).*mean learner.lr\?"):
         load(toml, "[learner]\nlrr = 1\n")
     with pytest.raises(ConfigError, match=r"'lop' \(from .*mine.toml\)"):
@@ -58,7 +58,7 @@ def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
         load(toml, "", "seed")
 
 
-def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
+def test_a_section_set_to_a_string_sets_its_name(toml: Path) -> None:
     ways = [
         load(toml, "", "benchmark=toy"),
         load(toml, 'benchmark = "toy"\n'),
@@ -86,7 +86,7 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
         ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),
     ],
 )
-def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:
+def test_invalid_values_are_refused_with_a_reason(toml: Path, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(toml, "", setting)
 
@@ -103,20 +103,22 @@ def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:
         ("subset = 5", r"benchmark.subset = 5 .* valid string"),
     ],
 )
-def test_values_of_another_type(toml: Path, line: str, message: str) -> None:
+def test_values_of_the_wrong_type_in_a_file_are_refused(
+    toml: Path, line: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load(toml, f"[benchmark]\n{line}\n")
 
 
 @pytest.mark.parametrize("text", ["2.5", "true", "abc", "[3]", "0"])
-def test_values_of_another_type_on_the_command_line(toml: Path, text: str) -> None:
+def test_values_of_the_wrong_type_on_the_command_line_are_refused(toml: Path, text: str) -> None:
     message = rf"benchmark.max_steps = '{re.escape(text)}' \(from command line\): Input should be"
     with pytest.raises(ConfigError, match=message):
         load(toml, "", f"benchmark.max_steps={text}")
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_presets_say_every_value_in_its_own_type(name: str) -> None:
+def test_presets_contain_only_values_of_the_right_type(name: str) -> None:
     load_config(name)
 
 
@@ -130,12 +132,14 @@ def test_presets_say_every_value_in_its_own_type(name: str) -> None:
         ("learner.lambda=1", r"There is no setting 'learner.lambda'.*learner.lam\?"),
     ],
 )
-def test_mistakes_in_a_section_of_several_kinds(toml: Path, setting: str, message: str) -> None:
+def test_mistakes_in_a_section_with_several_kinds_are_refused(
+    toml: Path, setting: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load(toml, "", setting)
 
 
-def test_a_kind_decides_which_settings_there_are(toml: Path) -> None:
+def test_the_kind_of_a_section_decides_its_settings(toml: Path) -> None:
     text = '[learner]\nkind = "ppo"\ngamma = 0.9\n[curriculum.selector]\nkind = "plr"\n'
     settings = load(toml, text, "curriculum.selector.rho=0.5")
     assert (settings.config.learner.kind, settings.config.curriculum.selector.kind) == (
@@ -150,14 +154,14 @@ def test_a_kind_decides_which_settings_there_are(toml: Path) -> None:
     assert RunConfig.model_validate(settings.config.to_json()) == settings.config
 
 
-def test_lists_and_none_on_the_command_line(toml: Path) -> None:
+def test_lists_can_be_set_on_the_command_line(toml: Path) -> None:
     config = load(toml, "", "arms=static, random_append", "loop.max_steps=3").config
     assert config.arms == ("static", "random_append")
     assert (config.loop.max_steps, config.loop.max_env_steps) == (3, None)
     assert load(toml, "", 'arms=["signal_blind"]').config.arms == ("signal_blind",)
 
 
-def test_broken_files_are_named_with_the_line(toml: Path) -> None:
+def test_an_unreadable_settings_file_is_refused_with_a_reason(toml: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine.toml is not valid TOML: .*line 2"):
         load(toml, "seed = 1\nname = \n")
     toml.write_bytes(b"name = '\xff'")
@@ -169,13 +173,13 @@ def test_broken_files_are_named_with_the_line(toml: Path) -> None:
         load_config("quikstart")
 
 
-def test_a_config_made_in_python_has_the_limit_of_its_loop_or_the_default() -> None:
+def test_a_config_built_in_python_uses_the_limit_of_its_loop_or_the_default() -> None:
     config = RunConfig.model_validate({"seed": 4, "loop": LoopConfig(max_steps=3)})
     assert (config.loop.max_steps, config.loop.max_env_steps) == (3, None)
     assert RunConfig().loop.max_env_steps == RunConfig(seed=1).loop.max_env_steps
 
 
 @pytest.mark.parametrize("key", ["growth.kind=signals", "growth.kind=none"])
-def test_the_kind_of_growth_is_set_by_methods_only(key: str) -> None:
+def test_the_kind_of_growth_can_only_be_set_by_a_method(key: str) -> None:
     with pytest.raises(ConfigError, match=r"curriculum\.growth\.kind is determined by each arm"):
         load_config("quickstart", sets=[f"curriculum.{key}"], environ={})

@@ -43,7 +43,7 @@ def only(**sets: Any) -> CostEstimate:
     return estimate
 
 
-def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
+def test_the_estimate_multiplies_rounds_contexts_walks_steps_and_tokens() -> None:
     sets = {
         **LOCAL,
         "arms": ["coevolve"],
@@ -71,7 +71,7 @@ def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
     assert judged == estimate.cost.calls + 2 * (20 + 2 * 24)
 
 
-def test_caps_on_the_run_are_in_it() -> None:
+def test_the_estimate_respects_the_caps_of_the_run() -> None:
     estimate = only()
     assert estimate.cost.usd == pytest.approx(5.0)
     assert estimate.caps["advisor.max_usd_total"] == 5.0
@@ -82,7 +82,7 @@ def test_caps_on_the_run_are_in_it() -> None:
     assert dearer.cost.usd > 5.0
 
 
-def test_one_model_is_estimated_once_and_its_first_round_too() -> None:
+def test_one_model_is_estimated_once_for_all_arms() -> None:
     one, two = only(**{"arms": ["coevolve"]}), only(**{"arms": ["static", "coevolve"]})
     assert one.cost == two.cost
     native = {"arm.static.set.method.native": True}  # finds no tasks
@@ -104,11 +104,11 @@ def test_one_model_is_estimated_once_and_its_first_round_too() -> None:
         ("https://8.8.8.8/v1", False),
     ],
 )
-def test_what_is_local(url: str, local: bool) -> None:
+def test_an_endpoint_is_local_by_its_host(url: str, local: bool) -> None:
     assert is_local(url) is local
 
 
-def test_somebody_elses_server_has_to_be_agreed_to_without_prices_too() -> None:
+def test_a_remote_endpoint_needs_agreement_even_without_prices() -> None:
     estimate = only(**LOCAL | {"explorer.model.endpoint.base_url": "https://api.example.com/v1"})
     table = dict(estimate.rows())
     assert estimate.paid
@@ -116,7 +116,9 @@ def test_somebody_elses_server_has_to_be_agreed_to_without_prices_too() -> None:
     assert "max_usd_total" in table["warning: no caps on this model"]
 
 
-def test_nobody_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_with_a_paid_model_is_refused_without_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["train", "webshop_llm"])
     assert isinstance(done.exception, ConfigError)
@@ -129,7 +131,9 @@ def test_nobody_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_with_a_paid_model_is_refused_without_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["eval", "webshop", "--policy", "openai:m"])
     assert isinstance(done.exception, ConfigError)
@@ -146,7 +150,7 @@ def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(tmp_path.iterdir())
 
 
-def test_an_evaluation_asks_an_answer_a_step() -> None:
+def test_an_evaluation_is_estimated_at_one_answer_per_step() -> None:
     sets = {
         "policy.kind": "openai",
         "policy.endpoint.usd_per_million_completion_tokens": 2.0,
@@ -172,7 +176,7 @@ def test_an_evaluation_asks_an_answer_a_step() -> None:
     assert not local.paid
 
 
-def test_a_look_at_it() -> None:
+def test_a_dry_run_prints_the_estimated_cost() -> None:
     done = CliRunner().invoke(app, ["train", "webshop_llm", "--dry-run"])
     assert "gpt-4.1-mini" in done.output
     assert "at most about 5.00 USD" in done.output
@@ -196,6 +200,6 @@ def test_a_look_at_it() -> None:
         ({"advisor.max_usd_totl": 3}, "Did you mean advisor.max_usd_total"),
     ],
 )
-def test_settings_that_are_wrong(sets: dict[str, Any], problem: str) -> None:
+def test_wrong_model_settings_are_refused(sets: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         config(**sets)

@@ -36,18 +36,18 @@ def spread(name: str, method: str) -> dict[str, Any]:
     return {f"arm.{name}.method": method, f"arm.{name}.set.curriculum.initial": "coverage"}
 
 
-def test_the_method_is_coverage_reserve_and_band() -> None:
+def test_coevolve_rbc_uses_coverage_growth_a_reserve_and_a_band_selector() -> None:
     arm = Assembly(config(arms=["coevolve_rbc"])).arms["coevolve_rbc"].curriculum
     assert (arm.growth.kind, arm.growth.when, arm.selector.kind) == ("coverage", "reserve", "band")
     assert arm.initial == "unguided"  # so that it begins with the tasks that other arms begin with
     assert arm.selector.cap == 8  # type: ignore[union-attr]
 
 
-def test_the_method_keeps_the_contract() -> None:
+def test_coevolve_rbc_satisfies_the_method_contract() -> None:
     assert_method_contract(coevolve_rbc, benchmark="toy")
 
 
-def test_arms_that_look_for_first_tasks_alike_share_them() -> None:
+def test_arms_with_equal_exploration_share_their_initial_tasks() -> None:
     sets = {"arms": ["static", "coevolve_rbc", "wide", "wider"]}
     sets |= spread("wide", "static") | spread("wider", "coevolve_rbc")
     assembly = Assembly(config(**sets))
@@ -59,7 +59,7 @@ def test_arms_that_look_for_first_tasks_alike_share_them() -> None:
     assert (rounds[2].n_wanted, len(rounds[2].contexts)) == (8, 24)
 
 
-def test_a_run_looks_for_targets(tmp_path: Path) -> None:
+def test_the_rounds_of_a_run_explore_towards_targets(tmp_path: Path) -> None:
     sets = {"arms": ["static", "coevolve_rbc", "wide", "wider"], "loop.max_steps": 8}
     sets |= spread("wide", "static") | spread("wider", "coevolve_rbc")
     coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
@@ -89,7 +89,7 @@ def test_a_run_looks_for_targets(tmp_path: Path) -> None:
     assert {row["id"] for row in run_rows(folder, evolved=True)} == accepted
 
 
-def test_nothing_is_explored_from_tasks_that_are_set_aside() -> None:
+def test_exploration_never_starts_from_tasks_that_are_set_aside() -> None:
     assembly = Assembly(config(**{"gates.similarity.bin": "low", "curriculum.initial": "coverage"}))
     parts = assembly.kit(None)
     starts = {task.id for task in parts.starts}
@@ -109,7 +109,7 @@ def grown(curriculum: PoolCurriculum, tasks: list[Task], groups: int = 8) -> Any
 
 
 @pytest.mark.parametrize("when", ["signals", "reserve"])
-def test_a_round_looks_for_as_many_targets_as_it_tries_drafts(when: str) -> None:
+def test_a_round_has_as_many_targets_as_drafts(when: str) -> None:
     config = CurriculumConfig(
         growth={"kind": "coverage", "when": when, "every_groups": 8, "drafts": 5},
         detector={"signals": ("boundary",)},
@@ -121,7 +121,7 @@ def test_a_round_looks_for_as_many_targets_as_it_tries_drafts(when: str) -> None
     assert config.growth.max_round_contexts == 5
 
 
-def test_first_tasks_by_coverage_need_native_ones() -> None:
+def test_initial_tasks_by_coverage_need_native_tasks() -> None:
     config = CurriculumConfig(initial="coverage", initial_size=4)
     planned = config.make(native=TRAIN).plan(np.random.default_rng(0))
     assert planned is not None
@@ -130,7 +130,7 @@ def test_first_tasks_by_coverage_need_native_ones() -> None:
         config.make().plan(np.random.default_rng(0))
 
 
-def test_the_state_of_a_curriculum_that_looks_for_targets_goes_on() -> None:
+def test_a_coverage_curriculum_continues_from_its_saved_state() -> None:
     def fresh() -> PoolCurriculum:
         return make_curriculum("coevolve_rbc", native=TRAIN, growth={"every_groups": 8})
 

@@ -65,7 +65,7 @@ def not_finite(state: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("forge", [without_policy, of_another_shape, not_finite])
 @pytest.mark.parametrize("phase", ["warm-up", "static"])
-def test_a_whole_checkpoint_that_does_not_fit_is_named(
+def test_an_undamaged_checkpoint_that_does_not_fit_is_refused_with_its_path(
     run: RunFolder, phase: str, forge: Callable[[dict[str, Any]], None]
 ) -> None:
     checkpoints = Checkpoints(run.checkpoints / phase)
@@ -89,7 +89,7 @@ def test_a_database_with_a_damaged_page_is_not_resumed(run: RunFolder) -> None:
     assert run.database.read_bytes() == data
 
 
-def test_records_that_are_missing_are_reported_at_resume(run: RunFolder) -> None:
+def test_missing_metric_records_are_reported_at_resume(run: RunFolder) -> None:
     lines = read_lines(run.metrics)
     assert warnings(run) == []
 
@@ -116,7 +116,7 @@ def store(tmp_path: Path) -> RunStore:
     return run_store
 
 
-def test_an_error_that_quotes_damaged_text_is_explained(store: RunStore) -> None:
+def test_a_database_error_that_quotes_damaged_text_is_explained(store: RunStore) -> None:
     store.close()
     data = store.path.read_bytes()
     store.path.write_bytes(data.replace(b"CREATE TABLE tasks", b"CREATE \xffABLE tasks"))
@@ -135,7 +135,7 @@ def test_an_error_that_quotes_damaged_text_is_explained(store: RunStore) -> None
         "UPDATE notes SET position = 'x'",
     ],
 )
-def test_a_column_that_cannot_be_read_is_explained(store: RunStore, damage: str) -> None:
+def test_an_unreadable_value_in_the_database_is_explained(store: RunStore, damage: str) -> None:
     store._db.execute(damage)
     with pytest.raises(StoreError, match=r"run\.db.*Restore a copy"):
         store.signals("a"), store.notes("a")
@@ -176,7 +176,7 @@ TABLES = (
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_changed_row_is_noticed(table: str, tmp_path: Path) -> None:
+def test_a_changed_database_row_fails_its_checksum(table: str, tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     filled(path)
     contents(path)
@@ -189,7 +189,7 @@ def test_a_changed_row_is_noticed(table: str, tmp_path: Path) -> None:
         contents(path)
 
 
-def test_a_changed_result_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+def test_a_changed_evaluation_result_fails_its_checksum(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     filled(path)
     with closing(sqlite3.connect(path)) as database:
@@ -216,12 +216,12 @@ def check_flips(folder: Path, seeds: range) -> None:
     assert n_noticed
 
 
-def test_flipped_bits_are_noticed_or_change_nothing(tmp_path: Path) -> None:
+def test_flipped_bits_are_detected_or_change_nothing(tmp_path: Path) -> None:
     check_flips(tmp_path, range(60))
 
 
 @pytest.mark.slow
-def test_many_flipped_bits_are_noticed_or_change_nothing(tmp_path: Path) -> None:
+def test_many_flipped_bits_are_detected_or_change_nothing(tmp_path: Path) -> None:
     check_flips(tmp_path, range(1000, 2500))
 
 
@@ -239,7 +239,7 @@ FILES = (
 def test_a_special_file_in_a_runs_folder_never_hangs_a_resume(
     run: RunFolder, name: str, kind: str
 ) -> None:
-    """A pipe, which has no other end, or a device, which does not end."""
+    """A pipe without a writer blocks, and a device has no end."""
     path = run.path / name
     if path.name == "last":
         path = max(path.parent.glob("step-*.pt"))
@@ -253,7 +253,7 @@ def test_a_special_file_in_a_runs_folder_never_hangs_a_resume(
 
 
 @pytest.mark.parametrize("what", ["folder", "database"])
-def test_a_run_that_is_moved_away_while_it_trains_stops_and_leaves_no_second_one(
+def test_a_run_moved_away_during_training_stops_and_leaves_no_second_run(
     run: RunFolder, what: str
 ) -> None:
     newest = max((run.checkpoints / "coevolve").glob("step-*.pt"))

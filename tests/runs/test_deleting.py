@@ -88,7 +88,7 @@ def test_nothing_is_deleted_through_a_link(
 
 @pytest.mark.parametrize(("way", "kind"), WAYS)
 @pytest.mark.parametrize("whole", [False, True])
-def test_links_in_a_folder_go_and_what_they_lead_to_stays(
+def test_links_in_a_folder_are_deleted_but_not_their_targets(
     outside: Path, way: Callable[[Path], None], kind: str, whole: bool
 ) -> None:
     before = files(outside)
@@ -106,7 +106,7 @@ def test_links_in_a_folder_go_and_what_they_lead_to_stays(
     assert files(outside) == before
 
 
-def test_a_table_goes_without_the_runs_that_are_linked_into_it(outside: Path) -> None:
+def test_deleting_a_table_does_not_delete_runs_linked_into_it(outside: Path) -> None:
     before = files(outside)
     a_run(Path("runs/table/own"))
     Path("runs/table/linked").symlink_to(outside / "run")
@@ -160,7 +160,7 @@ def test_a_folder_of_another_program_is_left_alone(
     assert files(folder) == before
 
 
-def test_what_is_damaged_can_still_be_deleted() -> None:
+def test_damaged_runs_and_evaluations_can_be_overwritten() -> None:
     (a_run(Path("runs/x")) / "run.db").touch()
     (an_evaluation(Path("evals/x")) / "results.jsonl").touch()
     Path("runs/x/manifest.json").write_text("{")

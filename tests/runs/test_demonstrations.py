@@ -60,7 +60,7 @@ def config_of(path: Path, **sets: object) -> dict[str, object]:
     return {"warmup.demonstrations": str(path), "warmup.n_tasks": 5, **sets}
 
 
-def test_a_demonstration_is_a_task_with_what_was_done(tmp_path: Path) -> None:
+def test_a_demonstration_is_stored_as_a_task_with_its_actions(tmp_path: Path) -> None:
     path = tmp_path / "new" / "shown.jsonl"
     keep_demonstration(path, TASK, played(TASK, TASK.solution), BENCHMARK)
     keep_demonstration(path, OTHER, played(OTHER, OTHER.solution), BENCHMARK)
@@ -75,7 +75,7 @@ def test_a_demonstration_is_a_task_with_what_was_done(tmp_path: Path) -> None:
     env.close()
 
 
-def test_the_warm_up_imitates_what_was_done(tmp_path: Path) -> None:
+def test_the_warm_up_imitates_the_actions_of_demonstrations(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     plain = Assembly(load_config(None, sets={"warmup.n_tasks": 5}).config)
     plain_tasks = plain.warmup_tasks()
@@ -98,7 +98,7 @@ def test_the_warm_up_imitates_what_was_done(tmp_path: Path) -> None:
         assert len(done) + demonstrations.skipped >= len(task.solution)
 
 
-def test_a_run_notices_that_its_demonstrations_are_others(tmp_path: Path) -> None:
+def test_a_run_with_changed_demonstrations_is_not_resumed(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     keep_demonstration(path, TASK, played(TASK, TASK.solution), BENCHMARK)
     resolved = load_config(None, sets=config_of(path))
@@ -126,7 +126,7 @@ def test_held_out_tasks_never_become_demonstrations(tmp_path: Path) -> None:
             Assembly(load_config(None, sets=config_of(path)).config).warmup_tasks()
 
 
-def test_scenarios_that_a_run_sets_aside_are_not_imitated(tmp_path: Path) -> None:
+def test_demonstrations_from_scenarios_set_aside_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     sets = config_of(path, **{"benchmark.hold_out": 0.5})
     aside = Assembly(load_config(None, sets={"benchmark.hold_out": 0.5}).config)
@@ -138,7 +138,7 @@ def test_scenarios_that_a_run_sets_aside_are_not_imitated(tmp_path: Path) -> Non
         Assembly(load_config(None, sets=sets).config).warmup_tasks()
 
 
-def test_what_is_no_demonstration_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_demonstration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     with pytest.raises(ConfigError, match="Only an episode that has solved"):
         keep_demonstration(path, TASK, played(TASK, ["search[dress]"] * 15), BENCHMARK)
@@ -154,7 +154,7 @@ def test_what_is_no_demonstration_is_refused(tmp_path: Path) -> None:
         read_demonstrations(path, BENCHMARK)
 
 
-def test_the_gates_take_demonstrations_as_tasks_of_ones_own(tmp_path: Path) -> None:
+def test_demonstrations_can_be_imported_as_tasks(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     keep_demonstration(path, TASK, played(TASK, way(TASK)), BENCHMARK)
     (judged,) = Importer().judge(path)
@@ -162,8 +162,8 @@ def test_the_gates_take_demonstrations_as_tasks_of_ones_own(tmp_path: Path) -> N
     assert not set(DETOUR) & set(judged.task.solution)  # it is shortened to what is needed
 
 
-def test_calls_as_people_write_them_are_imitated(tmp_path: Path) -> None:
-    """Several calls in a message, one of which fails: each becomes a decision of its own."""
+def test_several_calls_in_one_message_are_imitated_as_separate_decisions(tmp_path: Path) -> None:
+    """This holds even if one of the calls fails."""
     bfcl = get_benchmark("bfcl")
     task = next(t for t in tasks("bfcl", "train") if t.name == "bfcl/multi_turn_base_2")
     first = "[cd(folder='nowhere'), cd(folder='documents'), touch(file_name='TeamNotes.txt')]"
@@ -183,7 +183,7 @@ def test_calls_as_people_write_them_are_imitated(tmp_path: Path) -> None:
     assert demonstrations.env_steps == sum(len(split_calls(action)) for action in actions)
 
 
-def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
+def test_demonstrated_actions_outside_the_choices_are_played_unchanged() -> None:
     class FreeCode:
         def demonstration(self, task: Task) -> tuple[str, ...]:
             return ()
@@ -199,11 +199,13 @@ def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
 @pytest.mark.parametrize(
     "call", ["[mv(source='a'), fly(to='b')]", "[cd('a', 'b', 'c')]", "[nothing()]"]
 )
-def test_calls_that_fit_no_function_stay_as_they_are(call: str) -> None:
+def test_calls_that_match_no_function_are_not_split(call: str) -> None:
     assert split_calls(call) == (call,)
 
 
-def test_what_evolved_in_a_run_can_be_played_and_kept(finished: Path, tmp_path: Path) -> None:
+def test_an_evolved_task_can_be_played_and_saved_as_a_demonstration(
+    finished: Path, tmp_path: Path
+) -> None:
     source = run_source(RunFolder(finished))
     manager = EpisodeManager(source, demonstrations=tmp_path / "shown.jsonl")
     task = source.tasks[0]

@@ -19,7 +19,7 @@ def config(*sets: str, **environ: str) -> RunConfig:
     return load_config(None, sets=sets, environ=environ).config
 
 
-def test_a_language_model_is_trained_in_smaller_steps_than_the_tiny_policy() -> None:
+def test_a_language_model_gets_lower_learning_rates_than_the_tiny_policy() -> None:
     tiny, model = config(), config(LM)
     assert (tiny.warmup.lr, tiny.warmup.max_epochs, tiny.learner.lr) == (3e-3, 200, 1e-3)
     assert (tiny.warmup.max_grad_norm, tiny.learner.epochs) == (None, 4)
@@ -30,14 +30,14 @@ def test_a_language_model_is_trained_in_smaller_steps_than_the_tiny_policy() -> 
     assert config("policy.kind=openai").learner == tiny.learner
 
 
-def test_an_adapter_and_a_gpu_change_what_follows() -> None:
+def test_an_adapter_and_a_gpu_change_the_derived_settings() -> None:
     assert config(LM, "policy.model.lora_rank=8").learner.lr == 1e-5
     on_gpu = config(LM, "policy.model.device=cuda").warmup
     assert (on_gpu.lr, on_gpu.batch_tokens) == (5e-5, 16_384)
 
 
 @pytest.mark.parametrize("kind", ["ppo", "rest"])
-def test_every_learner_has_them(kind: str) -> None:
+def test_every_learner_gets_derived_settings(kind: str) -> None:
     learner = config(LM, f"learner.kind={kind}").learner
     if isinstance(learner, RestConfig):
         assert learner.imitation.max_epochs == 2
@@ -47,7 +47,7 @@ def test_every_learner_has_them(kind: str) -> None:
         assert (learner.lr, learner.epochs) == (1e-6, 1)
 
 
-def test_what_is_set_wins_wherever_it_is_set(tmp_path: Path) -> None:
+def test_explicit_settings_from_any_origin_override_derived_ones(tmp_path: Path) -> None:
     toml = tmp_path / "mine.toml"
     toml.write_text('[policy]\nkind = "transformers"\n[warmup]\nlr = 2e-5\n[learner]\nepochs = 3\n')
     settings = load_config(
@@ -62,7 +62,7 @@ def test_what_is_set_wins_wherever_it_is_set(tmp_path: Path) -> None:
     assert origins["learner.clip_low"] == "default"
 
 
-def test_models_as_sections_keep_what_they_were_given() -> None:
+def test_sections_given_as_models_keep_their_explicit_values() -> None:
     policy = PolicySettings(kind="transformers")
     run_config = RunConfig(
         policy=policy, warmup=WarmupSettings(lr=1e-4), learner=GRPOConfig(epochs=2)
@@ -74,7 +74,7 @@ def test_models_as_sections_keep_what_they_were_given() -> None:
     assert (rest.learner.imitation.max_epochs, rest.learner.imitation.lr) == (7, 5e-5)
 
 
-def test_an_arm_with_another_learner_has_that_learner_s() -> None:
+def test_an_arm_with_another_learner_gets_that_learners_derived_settings() -> None:
     arm: dict[str, Any] = {"method": "static", "set": {"learner.kind": "rest"}}
     run_config = RunConfig(
         policy=PolicySettings(kind="transformers"),
@@ -87,19 +87,19 @@ def test_an_arm_with_another_learner_has_that_learner_s() -> None:
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_a_config_gives_itself_again(preset: str) -> None:
+def test_a_config_loads_again_unchanged(preset: str) -> None:
     first = load_config(preset, environ={}).config
     assert load_config(first, environ={}).config == first
     assert RunConfig.model_validate(first.to_json()) == first
 
 
-def test_what_follows_does_so_again_when_a_config_is_changed() -> None:
+def test_derived_settings_are_recomputed_when_a_config_changes() -> None:
     model = config(LM)
     changed = load_config(model, sets=["policy.model.lora_rank=8"], environ={}).config
     assert changed.learner.lr == 1e-5
 
 
-def test_a_wrong_policy_is_told_of_and_nothing_else() -> None:
+def test_a_wrong_policy_kind_is_the_only_reported_error() -> None:
     with pytest.raises(ConfigError, match=r"^policy.kind = 'transformer'.*[^\n]$"):
         config("policy.kind=transformer")
 
@@ -117,7 +117,9 @@ def test_a_wrong_policy_is_told_of_and_nothing_else() -> None:
         ([], []),
     ],
 )
-def test_rates_of_the_tiny_policy_are_warned_of(sets: list[str], keys: list[str]) -> None:
+def test_a_tiny_policy_learning_rate_for_a_language_model_gives_a_warning(
+    sets: list[str], keys: list[str]
+) -> None:
     warned = list(config(*sets).warnings())
     assert [text.partition(" = ")[0] for text in warned] == keys
     assert all("likely to destroy a language model" in text for text in warned)

@@ -76,14 +76,14 @@ def command(*arguments: str) -> Result:
 # Cards.
 
 
-def test_memory_of_cards_is_a_little_less_than_their_size() -> None:
+def test_usable_memory_of_a_gpu_is_slightly_below_its_nominal_size() -> None:
     assert CARDS.keys() == NOMINAL_GB.keys()
     for name, card in CARDS.items():
         assert 0.85 < card.memory / (NOMINAL_GB[name] * GIB) < 1, name
         assert card.is_gpu
 
 
-def test_an_unknown_card_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_gpu_is_refused_with_a_list_of_known_ones() -> None:
     assert find_card("H100") is find_card("h100") is CARDS["h100"]
     done = command("quickstart", "--dry-run", "--card", "h9000")
     assert isinstance(done.exception, ConfigError)
@@ -92,7 +92,7 @@ def test_an_unknown_card_is_refused_with_the_known_ones() -> None:
     )
 
 
-def test_a_card_is_for_a_plan() -> None:
+def test_the_card_option_requires_a_dry_run() -> None:
     done = command("quickstart", "--card", "h100")
     assert "so it needs --dry-run" in str(done.exception)
 
@@ -100,7 +100,7 @@ def test_a_card_is_for_a_plan() -> None:
 # The device at hand.
 
 
-def test_a_gpu_that_is_found_is_told_with_its_own_memory(
+def test_the_plan_shows_the_gpu_of_this_machine_with_its_memory(
     gpu: Callable[[str, float], None],
 ) -> None:
     gpu("NVIDIA H100 80GB HBM3", 79.1)
@@ -112,7 +112,9 @@ def test_a_gpu_that_is_found_is_told_with_its_own_memory(
     assert table["device"] == "NVIDIA H100 80GB HBM3, 79 GiB of memory (found here)"
 
 
-def test_a_cpu_is_told_with_its_memory(cpu: Callable[[float], None]) -> None:
+def test_the_plan_shows_the_cpu_of_this_machine_with_its_memory(
+    cpu: Callable[[float], None],
+) -> None:
     cpu(24)
     config = settings("alfworld", *SMOL, "loop.max_steps=10")
     processor = device_to_plan_for(config.policy)
@@ -125,7 +127,7 @@ def test_a_cpu_is_told_with_its_memory(cpu: Callable[[float], None]) -> None:
     assert "checkpoint" in table["peak memory by phase"]
 
 
-def test_a_cpu_that_is_chosen_is_planned_for_beside_a_gpu(
+def test_the_plan_uses_a_configured_cpu_even_if_a_gpu_exists(
     gpu: Callable[[str, float], None],
 ) -> None:
     gpu("NVIDIA L4", 22)
@@ -150,7 +152,7 @@ def test_a_cpu_that_is_chosen_is_planned_for_beside_a_gpu(
         (("policy.model.device=cpu",), False),
     ],
 )
-def test_settings_for_a_gpu_are_planned_for_an_h200_where_there_is_none(
+def test_gpu_settings_are_planned_for_an_h200_if_no_gpu_exists(
     sets: tuple[str, ...], assumed: bool, cpu: Callable[[float], None]
 ) -> None:
     cpu(24)
@@ -161,7 +163,7 @@ def test_settings_for_a_gpu_are_planned_for_an_h200_where_there_is_none(
     assert ("assumed: these settings are for a GPU, but none was found here" in text) is assumed
 
 
-def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
+def test_a_container_memory_limit_is_respected(tmp_path: Path) -> None:
     whole = device._machine_memory(tmp_path)
     assert whole > GIB / 2
     (tmp_path / "memory.max").write_text("max\n")
@@ -174,7 +176,7 @@ def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
     assert device._machine_memory(tmp_path) == whole  # no limit, in version 1
 
 
-def test_json_tells_the_device(gpu: Callable[[str, float], None]) -> None:
+def test_the_json_plan_contains_the_device(gpu: Callable[[str, float], None]) -> None:
     gpu("NVIDIA L40S", 44.5)
     done = command("alfworld", "--dry-run", "--json", *(f"--set={one}" for one in SMOL))
     processor = json.loads(done.output)["model"]["device"]
@@ -190,7 +192,7 @@ def test_json_tells_the_device(gpu: Callable[[str, float], None]) -> None:
         ("amx_bf16 amx_tile", "bfloat16", "", ""),
     ],
 )
-def test_a_precision_that_is_slow_on_this_cpu_is_told(
+def test_the_plan_shows_a_precision_that_is_slow_on_this_cpu(
     flags: str,
     dtype: str,
     row: str,
@@ -208,7 +210,7 @@ def test_a_precision_that_is_slow_on_this_cpu_is_told(
     assert not {"warning: slow precision", "precision"} & on_a_gpu.keys()
 
 
-def test_end_tokens_of_an_installed_model_are_told(tmp_path: Path) -> None:
+def test_the_plan_shows_the_end_tokens_of_an_installed_model(tmp_path: Path) -> None:
     make_tiny_llama(tmp_path)
     config = settings("alfworld", *SMOL[:1], f"policy.model.path={tmp_path}")
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 0, 290]}')
@@ -244,7 +246,7 @@ def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], No
     [((), False), (("--ignore-memory",), True)],
     ids=["refused", "ignored"],
 )
-def test_the_command_refuses_unless_it_is_told_to_go_on(
+def test_train_refuses_a_run_that_cannot_fit_unless_memory_is_ignored(
     arguments: tuple[str, ...],
     begins: bool,
     cpu: Callable[[float], None],
@@ -269,7 +271,7 @@ def test_the_command_refuses_unless_it_is_told_to_go_on(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_that_goes_on_elsewhere_has_to_fit_there(
+def test_a_run_resumed_on_another_machine_must_fit_there(
     cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -287,7 +289,7 @@ def test_a_run_that_goes_on_elsewhere_has_to_fit_there(
     assert begun
 
 
-def test_no_cell_of_a_table_is_begun_that_cannot_fit(
+def test_a_table_with_a_cell_that_cannot_fit_starts_no_run(
     cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -299,7 +301,7 @@ def test_no_cell_of_a_table_is_begun_that_cannot_fit(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_may_not_fit_is_warned_of(cpu: Callable[[float], None]) -> None:
+def test_a_run_that_may_not_fit_gives_a_warning(cpu: Callable[[float], None]) -> None:
     cpu(24)
     large = settings("alfworld", *SMOL, "learner.microbatch_tokens=20480")
     require_memory(large)
@@ -311,7 +313,7 @@ def test_what_may_not_fit_is_warned_of(cpu: Callable[[float], None]) -> None:
     assert not list(memory_warnings(settings("alfworld")))
 
 
-def test_what_is_not_known_is_not_refused(
+def test_a_model_of_unknown_size_is_not_refused(
     cpu: Callable[[float], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu(0.01)
@@ -326,7 +328,7 @@ def test_what_is_not_known_is_not_refused(
         require_memory(settings("alfworld", *SMOL))
 
 
-def test_the_memory_of_a_tiny_policy_is_not_asked_for() -> None:
+def test_planning_a_tiny_policy_does_not_import_torch() -> None:
     code = (
         "import sys\n"
         "from coevo_gym.runs.config import load_config\n"

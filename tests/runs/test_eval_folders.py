@@ -44,7 +44,7 @@ def evaluation(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], EvalFolde
     return summary, EvalFolder(Path(summary["folder"]))
 
 
-def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
+def test_an_evaluation_folder_contains_settings_results_and_trajectories(coevo: Coevo) -> None:
     summary, folder = evaluation(coevo, *TWELVE[1:])
     assert summary.pop("folder") == str(folder.path)
     assert read_json(folder.summary) == summary
@@ -66,12 +66,12 @@ def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
     assert {"weights", "prompt", "tasks", "versions", "seed", "env"} <= set(config)
 
 
-def test_an_evaluation_ends_with_where_to_look_inside(coevo: Coevo) -> None:
+def test_an_evaluation_prints_the_command_to_view_it(coevo: Coevo) -> None:
     output = coevo(*TWELVE, "--name", "seen")
     assert "Look inside: coevo view evals/seen" in output.splitlines()
 
 
-def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
+def test_success_is_reported_by_type_of_task(coevo: Coevo) -> None:
     thirty = ("toy", "--policy=random", "--split=train", "--set=evaluation.n_tasks=30")
     summary, folder = evaluation(coevo, *thirty)
     lines = list(folder.lines().values())
@@ -93,13 +93,13 @@ def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
     assert text.index(left_out) < text.index("Evaluation: ") < text.index("│ random")
 
 
-def test_a_kind_of_tag_that_no_task_has_is_refused_before_all_else(coevo: Coevo) -> None:
+def test_an_unknown_kind_of_tag_is_refused_before_any_episode(coevo: Coevo) -> None:
     command = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
     assert "Set --by to one of: colour, first, all." in coevo(*command, code=2)
     assert not Path("evals/unplayed").exists()
 
 
-def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coevo: Coevo) -> None:
+def test_repeating_a_finished_evaluation_prints_all_of_its_env_steps(coevo: Coevo) -> None:
     command = (*TWELVE, "--split", "train")
     summary = json.loads(coevo(*command, "--json"))
     text = coevo(*command)
@@ -108,7 +108,7 @@ def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coev
     assert row.split("│")[-2].strip() == f"{round(summary['steps'] * summary['episodes']):,}"
 
 
-def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
+def test_progress_of_a_model_evaluation_is_printed_from_its_first_answers(
     coevo: Coevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = list[WorkProgress]()
@@ -149,7 +149,7 @@ def uncut(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.mark.parametrize("where", ["kept:1", "kept:7", "stored:1", "stored:5"])
-def test_one_that_was_killed_goes_on_and_loses_nothing(
+def test_a_killed_evaluation_resumes_and_loses_no_results(
     coevo: Coevo, child: NewChild, where: str
 ) -> None:
     scripted = tuple("scripted" if word == "random" else word for word in TWELVE)
@@ -169,7 +169,9 @@ def test_one_that_was_killed_goes_on_and_loses_nothing(
     assert len(list(folder.trajectories())) == 12
 
 
-def test_ctrl_c_stops_at_once_and_says_how_to_go_on(coevo: Coevo, child: NewChild) -> None:
+def test_ctrl_c_stops_an_evaluation_at_once_and_prints_how_to_resume(
+    coevo: Coevo, child: NewChild
+) -> None:
     cut = child("kept:5", *TWELVE, "--name", "cut", module="tests.runs.eval_stops")
     cut.wait_for("stopped here")
     cut.process.send_signal(signal.SIGINT)
@@ -184,7 +186,7 @@ def test_ctrl_c_stops_at_once_and_says_how_to_go_on(coevo: Coevo, child: NewChil
     assert "All 12 episodes are already done" in text
 
 
-def test_a_file_of_lines_may_be_cut_anywhere(coevo: Coevo) -> None:
+def test_results_truncated_at_any_byte_are_completed(coevo: Coevo) -> None:
     scripted = ("eval", "toy", "--policy", "scripted", "--set", "evaluation.n_tasks=3")
     _, lines = uncut(coevo, *scripted)
     folder = EvalFolder.of("uncut")
@@ -197,14 +199,14 @@ def test_a_file_of_lines_may_be_cut_anywhere(coevo: Coevo) -> None:
         )
 
 
-def test_a_line_that_is_no_result_is_an_error(coevo: Coevo) -> None:
+def test_an_invalid_line_in_the_results_is_an_error(coevo: Coevo) -> None:
     evaluation(coevo, *TWELVE[1:], "--name", "mine")
     with EvalFolder.of("mine").results.open("a") as file:
         file.write('{"id": "x"}\n')
     assert "contains an invalid line" in coevo(*TWELVE, "--name", "mine", code=1)
 
 
-def test_another_evaluation_is_refused_and_says_what_differs(coevo: Coevo) -> None:
+def test_a_folder_with_a_different_evaluation_is_refused_with_the_differences(coevo: Coevo) -> None:
     coevo(*TWELVE, "--name", "mine")
     text = coevo(*TWELVE[:-1], "evaluation.n_tasks=11", "--set=seed=4", "--name", "mine", code=2)
     assert "evals/mine contains a different evaluation" in text
@@ -222,7 +224,7 @@ def test_another_evaluation_is_refused_and_says_what_differs(coevo: Coevo) -> No
     assert len(EvalFolder.of("mine").lines()) == 12
 
 
-def test_each_that_nobody_names_has_a_folder_of_its_own(coevo: Coevo) -> None:
+def test_each_unnamed_evaluation_gets_its_own_folder(coevo: Coevo) -> None:
     first, folder = evaluation(coevo, *TWELVE[1:])
     again, same = evaluation(coevo, *TWELVE[1:])
     _, another = evaluation(coevo, *TWELVE[1:], "--set", "seed=1")
@@ -231,7 +233,7 @@ def test_each_that_nobody_names_has_a_folder_of_its_own(coevo: Coevo) -> None:
     assert folder.path.name.startswith("toy-random-val-")
 
 
-def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, beside: Path) -> None:
+def test_a_folder_that_is_not_an_evaluation_is_left_unchanged(coevo: Coevo, beside: Path) -> None:
     other = beside / "evals" / "thesis"
     other.mkdir(parents=True)
     (other / "thesis.tex").write_text("years")
@@ -241,7 +243,7 @@ def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, beside: Path) -
     assert (other / "thesis.tex").read_text() == "years"
 
 
-def test_two_processes_do_not_share_a_folder(coevo: Coevo, child: NewChild) -> None:
+def test_two_processes_cannot_use_one_evaluation_folder(coevo: Coevo, child: NewChild) -> None:
     first = child("kept:2", *TWELVE, "--name", "one", module="tests.runs.eval_stops")
     first.wait_for("stopped here")
     assert "is in use by another process" in coevo(*TWELVE, "--name", "one", code=1)
@@ -264,7 +266,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     scenarios.clear()
 
 
-def test_what_is_lost_is_counted_is_no_failure_and_is_tried_again(
+def test_lost_episodes_are_counted_apart_from_failures_and_run_again(
     coevo: Coevo, broken: set[str]
 ) -> None:
     tasks = sorted(BENCHMARK.tasks(Split.VAL), key=lambda task: task.id)[:12]
@@ -283,7 +285,9 @@ def test_what_is_lost_is_counted_is_no_failure_and_is_tried_again(
     assert len(read_lines(folder.results)) == 12
 
 
-def test_if_all_is_lost_there_is_no_number(coevo: Coevo, broken: set[str]) -> None:
+def test_an_evaluation_whose_episodes_are_all_lost_fails_without_a_summary(
+    coevo: Coevo, broken: set[str]
+) -> None:
     broken.update(task.scenario for task in BENCHMARK.tasks(Split.VAL))
     text = coevo(*TWELVE, "--name", "mine", code=1)
     assert "All 12 evaluation episodes were lost" in text
@@ -312,7 +316,9 @@ def test_several_samples_give_pass_at_k(coevo: Coevo) -> None:
     )
 
 
-def test_one_cut_in_its_samples_goes_on_with_other_draws(coevo: Coevo, child: NewChild) -> None:
+def test_an_evaluation_killed_between_samples_resumes_with_the_missing_ones(
+    coevo: Coevo, child: NewChild
+) -> None:
     few = ("eval", "toy", "--policy=random", "--set=evaluation.n_tasks=3", "--samples=3")
     cut = child("kept:7", *few, "--name", "cut", module="tests.runs.eval_stops")
     cut.wait_for("stopped here")
@@ -324,7 +330,7 @@ def test_one_cut_in_its_samples_goes_on_with_other_draws(coevo: Coevo, child: Ne
     assert len(lines) == 9
 
 
-def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: Path) -> None:
+def test_a_file_of_user_tasks_must_be_nonempty_and_of_one_split(coevo: Coevo, beside: Path) -> None:
     mixed = [BENCHMARK.tasks(split)[0] for split in (Split.VAL, Split.TEST)]
     (beside / "mixed.jsonl").write_text("".join(f"{task.to_json()}\n" for task in mixed))
     (beside / "none.jsonl").write_text("")
@@ -343,14 +349,16 @@ def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: 
         ("eval toy --policy random --name ../x", "--name takes letters"),
     ],
 )
-def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+def test_every_command_line_mistake_prints_one_clear_error(
+    coevo: Coevo, arguments: str, message: str
+) -> None:
     text = coevo(*arguments.split(), code=2)
     assert message in text
     assert "Traceback" not in text
 
 
-class TestOfARun:
-    """Policies of a run, evaluated beside it."""
+class TestPolicyOfARun:
+    """A policy of a run is evaluated in a folder outside the run."""
 
     @pytest.fixture
     def beside(self, finished: Path, tmp_path: Path) -> Path:
@@ -358,7 +366,9 @@ class TestOfARun:
         (tmp_path / "runs" / "toy-run").symlink_to(finished)
         return tmp_path
 
-    def test_one_sample_is_what_the_run_measured(self, coevo: Coevo, finished: Path) -> None:
+    def test_one_sample_reproduces_the_numbers_of_the_run(
+        self, coevo: Coevo, finished: Path
+    ) -> None:
         table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
         summary, folder = evaluation(coevo, "toy-run", "--policy", "static")
         same = ("name", "success", "low", "high", "score", "n_tasks", "env_steps")
@@ -369,7 +379,7 @@ class TestOfARun:
         )
         assert (config["source"], config["temperature"]) == ("toy-run", 0.0)
 
-    def test_samples_are_drawn_at_the_temperature_of_training(self, coevo: Coevo) -> None:
+    def test_several_samples_use_the_training_temperature(self, coevo: Coevo) -> None:
         summary, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--samples", "4")
         assert folder.read_config()["temperature"] == 1.0
         actions: dict[str, set[tuple[str, ...]]] = {}
@@ -381,7 +391,7 @@ class TestOfARun:
         assert evaluation(coevo, *again)[1].lines() == folder.lines()
         assert summary["pass_at"]["1"] <= summary["pass_at"]["4"]
 
-    def test_the_same_weights_play_another_benchmark(self, coevo: Coevo) -> None:
+    def test_the_policy_can_be_evaluated_on_another_benchmark(self, coevo: Coevo) -> None:
         summary, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--on", "webshop")
         config = folder.read_config()
         assert (config["benchmark"], config["n_tasks"]) == ("webshop", 10)
@@ -394,7 +404,7 @@ class TestOfARun:
         assert here == there
         assert "Unknown benchmark 'webshp'" in coevo("eval", "toy-run", "--on", "webshp", code=2)
 
-    def test_scenarios_that_are_set_aside_are_so_elsewhere(
+    def test_the_held_out_share_also_applies_to_another_benchmark(
         self, coevo: Coevo, finished: Path, beside: Path
     ) -> None:
         aside = beside / "runs" / "aside"
@@ -408,7 +418,7 @@ class TestOfARun:
             assert (summary["n_tasks"], summary["split"]) == (10, "held_out")
             assert folder.read_config()["hold_out"] == 0.5
 
-    def test_a_policy_that_cannot_play_elsewhere_says_so(
+    def test_a_benchmark_that_the_policy_cannot_play_is_refused(
         self, coevo: Coevo, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from coevo_gym.core.benchmark import get_benchmark
@@ -420,14 +430,14 @@ class TestOfARun:
             in text
         )
 
-    def test_other_weights_are_another_evaluation(self, coevo: Coevo) -> None:
+    def test_a_folder_with_an_evaluation_of_other_weights_is_refused(self, coevo: Coevo) -> None:
         coevo("eval", "toy-run", "--policy", "static", "--name", "mine")
         text = coevo("eval", "toy-run", "--policy", "coevolve", "--name", "mine", code=2)
         assert "weights: " in text
         shutil.rmtree("evals/mine")
 
 
-def test_prompts_for_memory_identify_an_evaluation() -> None:
+def test_memory_prompts_are_part_of_the_identity_of_an_evaluation() -> None:
     def of(history: str, memory: str) -> dict[str, Any]:
         chat = {"history": history, "memory": memory}
         policy = {"kind": "transformers", "model": {"path": "x"}, "chat": chat}

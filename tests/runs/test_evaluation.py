@@ -51,7 +51,7 @@ def first_prompts() -> list[list[tuple[str, str]]]:
         return [[(m.role, m.content) for m in agent.messages(view)] for view in views]
 
 
-def test_an_endpoint_is_talked_to_and_its_cost_told() -> None:
+def test_an_endpoint_is_evaluated_and_its_cost_printed() -> None:
     with FakeOpenAI() as server:
         for prompt in first_prompts():
             server.expect(prompt, Say("<action>search[mug]</action>", usage=(100, 7)))
@@ -65,7 +65,7 @@ def test_an_endpoint_is_talked_to_and_its_cost_told() -> None:
     assert "200 tokens sent and 14 answered, price not set" in " ".join(done.stderr.split())
 
 
-def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:
+def test_a_failing_endpoint_is_an_error_and_not_a_failed_episode() -> None:
     with FakeOpenAI() as server:
         for prompt in first_prompts():
             server.expect(prompt, Refuse(500), Refuse(500))
@@ -95,7 +95,7 @@ def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:
         (Say("<action>search[mug]</action>"), (0.0, 0.0), ""),
     ],
 )
-def test_answers_that_say_nothing_are_reported(
+def test_empty_and_truncated_answers_are_reported(
     say: Say, shares: tuple[float, float], warning: str
 ) -> None:
     with FakeOpenAI(answer=lambda messages: say) as server:
@@ -112,7 +112,7 @@ def test_answers_that_say_nothing_are_reported(
     assert (answers["empty"], answers["cut"], answers["total"]) == (*shares, 2)
 
 
-def test_one_filtered_prompt_ends_one_episode_for_good() -> None:
+def test_a_filtered_prompt_ends_its_episode_and_is_not_sent_again() -> None:
     asked, filtered = first_prompts()
     with FakeOpenAI() as server:
         server.expect(asked, Say("<action>search[mug]</action>"))
@@ -133,7 +133,7 @@ def test_baselines_need_no_model(policy: str) -> None:
     assert (summary["success"] == 1.0) is (policy == "scripted")
 
 
-def test_the_env_takes_arguments() -> None:
+def test_the_env_option_passes_arguments_to_the_env() -> None:
     few = ["--policy=scripted", "--json", "--set=benchmark.subset=base"]
     index = json.loads(coevo("bfcl", "--split=test", *few).stdout)
     every = json.loads(coevo("bfcl", "--split=test", "--env=scheme=all200", *few).stdout)
@@ -153,7 +153,7 @@ def test_the_env_takes_arguments() -> None:
         (["webshp", "--policy=random"], ConfigError, "Did you mean 'webshop'?"),
     ],
 )
-def test_bad_requests_say_what_to_do(
+def test_a_wrong_command_is_refused_with_advice(
     arguments: list[str], kind: type[CoevoError], message: str
 ) -> None:
     done = coevo(*arguments)
@@ -161,7 +161,7 @@ def test_bad_requests_say_what_to_do(
     assert re.search(re.escape(message), str(done.exception))
 
 
-def test_a_run_is_evaluated_with_its_own_settings(
+def test_evaluating_a_run_refuses_other_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "some-run").mkdir()
@@ -172,7 +172,7 @@ def test_a_run_is_evaluated_with_its_own_settings(
     assert "only work with a benchmark" in str(done.exception)
 
 
-def test_an_endpoint_cannot_be_trained() -> None:
+def test_an_endpoint_policy_cannot_be_trained() -> None:
     settings = load_config(None, sets=["policy.kind=openai"], environ={}).config
     with pytest.raises(ConfigError, match="can be evaluated"):
         Assembly(settings).policy  # noqa: B018 (made on demand)

@@ -43,8 +43,12 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
 
 
 @with_pyarrow
-def test_a_run_is_exported_and_read_back(coevo: Coevo, run: Path, tmp_path: Path) -> None:  # noqa: F811
-    """From a run of the scripted explorer and a round of a model to the files, and back."""
+def test_the_tasks_of_a_run_are_exported_and_read_back(
+    coevo: Coevo,
+    run: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """The run has rounds of the scripted explorer and one of a model."""
     rows = json.loads(coevo("tasks", "told", "--json"))
     record = json.loads(coevo("tasks", "show", rows[0]["name"], "--run", "told", "--json"))
     text = coevo("tasks", "export", "told")
@@ -78,7 +82,7 @@ def test_solutions_are_in_the_table_only_if_asked_for(coevo: Coevo, tmp_path: Pa
     assert [tuple(row["solution"]) for row in table] == [task.solution for task in tasks]
 
 
-def test_what_people_let_in_is_exported_before_it_joins(coevo: Coevo, run: Path) -> None:  # noqa: F811
+def test_a_released_task_is_exported_before_it_joins_the_pool(coevo: Coevo, run: Path) -> None:  # noqa: F811
     folder = RunFolder(run)
     assert told.HELD.id not in {one.task.id for one in tasks_of_run(folder)}
     coevo("tasks", "review", "told", "--release", told.HELD.name, "--reject", told.SECOND.name)
@@ -93,7 +97,7 @@ def test_what_people_let_in_is_exported_before_it_joins(coevo: Coevo, run: Path)
     assert export.gates[-1] == "hold: released by a user"
 
 
-def test_one_arm_is_exported(run: Path) -> None:  # noqa: F811
+def test_the_tasks_of_one_arm_can_be_exported(run: Path) -> None:  # noqa: F811
     folder = RunFolder(run)
     static = [one.task.id for one in tasks_of_run(folder, "static")]
     assert static == [row["id"] for row in run_rows(folder) if row["arm"] == "static"]
@@ -129,14 +133,14 @@ def test_validation_and_test_tasks_are_never_exported(run: Path) -> None:  # noq
         tasks_of_run(RunFolder(run))
 
 
-def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) -> None:
+def test_the_tasks_of_a_benchmark_are_exported_with_its_terms(coevo: Coevo, tmp_path: Path) -> None:
     text = coevo("tasks", "export", "webshop", "--no-parquet", "--out", "shop")
     assert "do not publish them" in text
     tasks = read_tasks(tmp_path / "shop" / "tasks.jsonl")
     assert {task.split for task in tasks} == {Split.TRAIN}
 
 
-def test_a_table_without_pyarrow_says_what_to_install(
+def test_exporting_a_table_without_pyarrow_prints_what_to_install(
     coevo: Coevo,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,7 +164,7 @@ def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path:
     assert left == ["notes.txt", "tasks.jsonl"]
 
 
-def test_mistakes_are_explained(coevo: Coevo, run: Path, finished: Path) -> None:  # noqa: F811
+def test_export_mistakes_are_refused_with_a_reason(coevo: Coevo, run: Path, finished: Path) -> None:  # noqa: F811
     assert "--arm only works with" in coevo("tasks", "export", "toy", "--arm", "static", code=2)
     assert "--subset only works with" in coevo("tasks", "export", "told", "--subset", "x", code=2)
     assert "There is no benchmark or run" in coevo("tasks", "export", "nosuch", code=2)

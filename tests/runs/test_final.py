@@ -88,7 +88,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_weights_and_all_else_are_as_without_final_tasks(without: Path, done: Path) -> None:
+def test_final_tasks_change_neither_weights_nor_other_results(without: Path, done: Path) -> None:
     plain, scored = (read_json(path / "summary.json") for path in (without, done))
     assert plain["final"] == {}
     assert tuple(scored["final"]) == POLICIES
@@ -103,7 +103,7 @@ def test_weights_and_all_else_are_as_without_final_tasks(without: Path, done: Pa
         assert states[0] == states[1], "of session, sampler and guides"
 
 
-def test_the_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) -> None:
+def test_final_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) -> None:
     tasks = Assembly(load_config(TOY, environ={}).config).benchmark.tasks(Split.TEST)
     final = read_json(done / "summary.json")["final"]
     for policy in POLICIES:
@@ -119,7 +119,7 @@ def test_the_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) 
         assert known == (evaluation.success_rate, evaluation.mean_score)
 
 
-def test_final_tasks_reach_nothing_that_is_practised(done: Path) -> None:
+def test_final_tasks_never_reach_training_or_checkpoints(done: Path) -> None:
     reader = RunReader(RunFolder(done).database)
     assert {task.split for task in reader.tasks()} == {Split.TRAIN}
     tests = {task.id for task in reader.evaluated_tasks() if task.split == "test"}
@@ -134,7 +134,9 @@ def test_final_tasks_reach_nothing_that_is_practised(done: Path) -> None:
 
 
 @pytest.mark.parametrize("at", ["score static on test", "score coevolve on test", "train coevolve"])
-def test_a_run_that_is_killed_and_resumed_scores_once(done: Path, tmp_path: Path, at: str) -> None:
+def test_a_killed_and_resumed_run_scores_each_policy_once(
+    done: Path, tmp_path: Path, at: str
+) -> None:
     path, first, later = tmp_path / "killed", Watched(kill_at=at), Watched()
     with pytest.raises(Killed):
         begin(path, first, *FINAL)
@@ -149,7 +151,7 @@ def test_a_run_that_is_killed_and_resumed_scores_once(done: Path, tmp_path: Path
     assert [line["arm"] for line in events] == ["static", "coevolve", "warm-up"]
 
 
-def test_a_run_that_is_stopped_keeps_what_it_has_scored(tmp_path: Path) -> None:
+def test_a_stopped_run_does_not_repeat_finished_final_scores(tmp_path: Path) -> None:
     path, progress, later = tmp_path / "stopped", Watched(stop_at="score static on test"), Watched()
     with pytest.raises(Stopped):
         begin(path, progress, *FINAL)
@@ -180,19 +182,19 @@ def test_an_arm_that_is_trained_again_is_scored_again(tmp_path: Path) -> None:
         (["evaluation.final=held_out"], "benchmark.hold_out"),
     ],
 )
-def test_tasks_that_training_sees_are_refused(sets: list[str], message: str) -> None:
+def test_final_tasks_that_training_uses_are_refused(sets: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(TOY, sets=sets, environ={})
 
 
-def test_a_subset_without_test_tasks_is_refused(tmp_path: Path) -> None:
+def test_a_final_subset_without_test_tasks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none"
     with pytest.raises(TaskError, match="toy has no subset 'valid_train'"):
         begin(path, quiet(), "evaluation.final=valid_train")
     assert not path.exists()
 
 
-def test_tasks_that_evaluations_see_are_refused_by_what_they_are() -> None:
+def test_final_tasks_that_evaluations_during_training_use_are_refused() -> None:
     config = load_config(TOY, sets=FINAL, environ={}).config
     assembly = Assembly(config)
     tests = assembly.final_tasks["test"]

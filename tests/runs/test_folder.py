@@ -45,7 +45,7 @@ def test_an_existing_run_is_refused_unless_overwritten(run: RunFolder) -> None:
     assert not list(run.path.iterdir())
 
 
-def test_a_folder_of_something_else_is_never_emptied(run: RunFolder) -> None:
+def test_a_folder_that_is_not_a_run_is_never_emptied(run: RunFolder) -> None:
     run.path.mkdir(parents=True)
     (run.path / "thesis.tex").write_text("years")
     with pytest.raises(ConfigError, match=r"is not a run \(thesis.tex"):
@@ -53,7 +53,9 @@ def test_a_folder_of_something_else_is_never_emptied(run: RunFolder) -> None:
     assert [item.read_text() for item in run.path.iterdir()] == ["years"]
 
 
-def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_a_run_is_refused_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("static-1", "coevolve-1"):
         folder = RunFolder(tmp_path / "runs" / "table" / name)
@@ -71,27 +73,27 @@ def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             RunFolder.of(name)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_creating_a_run_folder_under_a_file_raises(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(StoreError, match=r"Cannot write .*runs/x: Not a directory.*permissions"):
         RunFolder(tmp_path / "runs" / "x").create()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission(tmp_path: Path) -> None:
+def test_creating_a_run_folder_without_permission_raises(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError, match="Permission denied"):
         RunFolder(tmp_path / "x").create()
 
 
-def test_two_writers_are_kept_apart(run: RunFolder) -> None:
+def test_a_run_folder_can_be_locked_only_once(run: RunFolder) -> None:
     with run.lock(), pytest.raises(StoreError, match="in use by another process"), run.lock():
         pass
     with run.lock():
         pass
 
 
-def test_a_lock_outlives_its_file(run: RunFolder) -> None:
+def test_a_lock_remains_after_its_file_is_deleted(run: RunFolder) -> None:
     with run.lock():
         (run.path / LOCK).unlink()
         assert is_in_use(run.path)
@@ -100,7 +102,9 @@ def test_a_lock_outlives_its_file(run: RunFolder) -> None:
     assert not is_in_use(run.path)
 
 
-def test_an_unknown_run_lists_those_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_run_is_refused_with_a_list_of_existing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     run = RunFolder(Path("runs/known"))
     run.create()
@@ -111,7 +115,9 @@ def test_an_unknown_run_lists_those_there(tmp_path: Path, monkeypatch: pytest.Mo
     assert RunFolder.of(str(tmp_path / "runs" / "known")).manifest.is_file()
 
 
-def test_a_full_disk_leaves_the_old_file(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file_unchanged(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.create()
     write_json(run.summary, {"old": 1})
     monkeypatch.setattr(os, "fsync", full)
@@ -124,7 +130,7 @@ def test_a_full_disk_leaves_the_old_file(run: RunFolder, monkeypatch: pytest.Mon
     assert [item.name for item in run.path.iterdir()] == ["summary.json"]
 
 
-def test_damaged_json_is_named(run: RunFolder) -> None:
+def test_a_damaged_json_file_is_reported_by_name(run: RunFolder) -> None:
     run.create()
     run.manifest.write_text('{"a": ')
     with pytest.raises(StoreError, match=r"manifest.json is damaged"):

@@ -42,7 +42,7 @@ class Watch(RunProgress):
         super().update(done, **facts)
 
 
-def test_the_young_are_collected_as_before_and_all_is_put_back() -> None:
+def test_full_collections_are_rare_and_thresholds_are_restored_on_error() -> None:
     def fail() -> None:
         with rare_full_collections():
             assert gc.get_threshold() == (*USUAL[:2], SELDOM)
@@ -53,13 +53,13 @@ def test_the_young_are_collected_as_before_and_all_is_put_back() -> None:
     assert gc.get_threshold() == USUAL
 
 
-def test_who_has_them_more_seldom_keeps_that() -> None:
+def test_a_higher_threshold_of_the_user_is_left_unchanged() -> None:
     gc.set_threshold(0, 5, SELDOM + 1)
     with rare_full_collections():
         assert gc.get_threshold() == (0, 5, SELDOM + 1)
 
 
-def test_runs_and_evaluations_have_them_seldom(tmp_path: Path) -> None:
+def test_full_collections_are_rare_during_runs_and_evaluations(tmp_path: Path) -> None:
     folder, watch = RunFolder(tmp_path / "run"), Watch()
     train(folder, load_config(TOY, sets=["arms=static"], environ={}), watch, lambda: False)
     assert watch.seen == {SELDOM}

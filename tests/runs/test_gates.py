@@ -47,7 +47,7 @@ def arm(name: str, **sets: Any) -> dict[str, Any]:
     }
 
 
-def test_an_arm_may_have_gates_of_its_own() -> None:
+def test_an_arm_may_have_its_own_gates() -> None:
     sets = {"arms": ["coevolve", "weak"], "gates.lexical": 0.8}
     sets |= arm("weak", **{"gates.off": ["replay"], "gates.confidence": 0.5})
     assembly = Assembly(config(**sets))
@@ -75,7 +75,7 @@ def test_an_arm_may_have_gates_of_its_own() -> None:
         ({"gates.solve.on": True, "evolver.overlap": True}, "its weights change meanwhile"),
     ],
 )
-def test_settings_of_gates_that_are_wrong(sets: dict[str, Any], problem: str) -> None:
+def test_wrong_gate_settings_are_refused(sets: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         config(**sets)
 
@@ -89,13 +89,13 @@ def test_settings_of_gates_that_are_wrong(sets: dict[str, Any], problem: str) ->
         ({"gates.solve.on": True, "gates.solve.solver": "explorer"}, "does not use one"),
     ],
 )
-def test_gates_that_need_what_a_run_has_not(sets: dict[str, Any], problem: str) -> None:
+def test_gates_that_need_what_a_run_lacks_are_refused(sets: dict[str, Any], problem: str) -> None:
     assembly = Assembly(config(**sets))
     with pytest.raises(ConfigError, match=problem):
         assembly.method(assembly.arms["coevolve"])
 
 
-def test_rounds_that_are_judged_otherwise_are_told_apart() -> None:
+def test_different_gates_give_different_round_settings_hashes() -> None:
     sets = {"arms": ["coevolve", "same", "weak", "tried", "alike"]}
     sets |= arm("same") | arm("weak", **{"gates.off": ["replay"]})
     sets |= arm("tried", **{"gates.solve.on": True}) | arm("alike", **{"gates.solve.on": True})
@@ -110,7 +110,7 @@ def test_rounds_that_are_judged_otherwise_are_told_apart() -> None:
     assert len({"", by("weak"), by("tried"), by("alike")}) == 4  # each tries with its own policy
 
 
-def test_a_bin_is_of_tasks_that_nothing_is_explored_from(tmp_path: Path) -> None:
+def test_similarity_bins_use_tasks_that_exploration_never_starts_from(tmp_path: Path) -> None:
     assembly = Assembly(config(**{"gates.similarity.bin": "low"}))
     arm = assembly.arms["coevolve"]
     with closing(RunStore(tmp_path / "run.db")) as store:
@@ -134,7 +134,7 @@ def test_a_bin_is_of_tasks_that_nothing_is_explored_from(tmp_path: Path) -> None
         assert isinstance(inside(config()), BinnedEvolver)  # the arm says so, whatever the run does
 
 
-def test_arms_that_judge_are_marked() -> None:
+def test_arms_with_judged_tasks_are_marked_in_the_manifest() -> None:
     sets = {"arms": ["coevolve", "judged"], "policy.kind": "openai"}
     sets |= {"policy.endpoint.model": "none", "policy.endpoint.base_url": "http://127.0.0.1:9/v1"}
     resolved = load_config(
@@ -147,7 +147,7 @@ def test_arms_that_judge_are_marked() -> None:
     assert "marks" not in make_manifest(load_config(TOY, environ={}), task_sets={})
 
 
-def test_a_mark_is_seen_in_the_table() -> None:
+def test_a_mark_is_printed_in_the_result_table() -> None:
     from coevo_gym.cli.evaluate import result_table
 
     rows = [TableRow("plain", 0.5), TableRow("other", 0.5, mark="judged, not proven")]
@@ -155,8 +155,8 @@ def test_a_mark_is_seen_in_the_table() -> None:
     assert list(column.cells) == ["plain", "other (judged, not proven)"]
 
 
-def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
-    """The policy tries what its round has found, and tasks with one button wait for a person."""
+def test_a_run_records_tasks_that_were_tried_and_held_for_review(tmp_path: Path) -> None:
+    """The policy tries the tasks of its round, and tasks with one button are held for review."""
     sets = {"arms": ["coevolve"], "loop.max_steps": 4, "gates.hold.pattern": "amber"}
     sets |= {"gates.solve.on": True, "gates.solve.tries": 2}
     coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
@@ -184,13 +184,13 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:
+def test_a_run_whose_initial_tasks_are_all_held_fails(tmp_path: Path) -> None:
     sets = {"gates.hold.benchmarks": ["toy"], "warmup.max_epochs": 1}
     with pytest.raises(CoevoError, match=r"initial tasks are held for review.*gates\.hold"):
         coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 
-def test_a_round_of_a_kit_goes_through_its_gates() -> None:
+def test_the_rounds_of_a_method_apply_the_gates_of_the_run() -> None:
     assembly = Assembly(config(**{"gates.hold.benchmarks": ["toy"]}))
     evolver = assembly.method(assembly.arms["coevolve"]).evolver
     assert evolver is not None

@@ -92,7 +92,7 @@ def killed_and_whole(
 
 
 @pytest.mark.slow
-def test_one_that_was_killed_ends_as_if_it_had_not(
+def test_a_killed_guided_run_ends_like_an_uninterrupted_one(
     child: Callable[..., Child], tmp_path: Path, sets: list[str]
 ) -> None:
     folder, store = killed_and_whole(child, tmp_path, "told", *sets)
@@ -118,7 +118,7 @@ def test_one_that_was_killed_ends_as_if_it_had_not(
 
 
 @pytest.mark.slow
-def test_a_method_of_ours_with_all_that_it_remembers(
+def test_a_killed_seal_run_ends_like_an_uninterrupted_one(
     child: Callable[..., Child], tmp_path: Path, sets: list[str]
 ) -> None:
     method = {

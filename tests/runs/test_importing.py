@@ -54,7 +54,7 @@ def judge(path: Path, *lines: Mapping[str, Any] | Task | str) -> list[ImportedLi
     return list(Importer().judge(write(path / "mine.jsonl", *lines)))
 
 
-def test_tasks_drafts_and_proposals_are_proven(tmp_path: Path) -> None:
+def test_imported_tasks_drafts_and_proposals_go_through_the_gates(tmp_path: Path) -> None:
     draft = told.DRAFTS[4].model_dump(mode="json")
     task, drafted, proposed = judge(tmp_path, ACCEPTED, draft, PROPOSAL)
     assert task.task == ACCEPTED
@@ -68,7 +68,7 @@ def test_tasks_drafts_and_proposals_are_proven(tmp_path: Path) -> None:
         assert {"parse", "replay"} <= {check.gate for check in one.verdict.checks}
 
 
-def test_a_verifier_is_derived_and_never_believed(tmp_path: Path) -> None:
+def test_the_verifier_of_an_imported_task_is_derived_and_never_trusted(tmp_path: Path) -> None:
     liar = ACCEPTED.model_copy(update={"name": "", "verifier": ToyVerifier(order=("red",))})
     (one,) = judge(tmp_path, liar)
     assert one.task is not None
@@ -76,7 +76,7 @@ def test_a_verifier_is_derived_and_never_believed(tmp_path: Path) -> None:
     assert one.task.id == ACCEPTED.id
 
 
-def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: Path) -> None:
+def test_bad_lines_are_reported_by_number_and_do_not_affect_others(tmp_path: Path) -> None:
     bad = {
         1: ("nonsense", "is not valid JSON"),
         2: ("[1]", "is not a task (with a world and a verifier), a draft"),
@@ -101,7 +101,7 @@ def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: 
     assert judged[-1].task == ACCEPTED
 
 
-def test_gates_reject_what_does_not_hold(tmp_path: Path) -> None:
+def test_gates_reject_invalid_leaked_and_duplicate_tasks(tmp_path: Path) -> None:
     padded = DRAFT.model_copy(update={"solution": ("press red", "fly", "done")})
     relabelled = LEAK.model_copy(update={"split": Split.TRAIN})
     judged = judge(tmp_path, padded.model_dump(mode="json"), relabelled, ACCEPTED, ACCEPTED)
@@ -109,7 +109,7 @@ def test_gates_reject_what_does_not_hold(tmp_path: Path) -> None:
     assert gates == ["build", "split_leak", "", "near_duplicate"]
 
 
-def test_an_engine_that_fails_once_is_asked_again(
+def test_a_task_is_judged_again_if_its_engine_fails_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, failures = ToyBenchmark.build, iter([True, False, True, True, True])
@@ -128,7 +128,7 @@ def test_an_engine_that_fails_once_is_asked_again(
 
 
 @pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
-def test_what_a_round_found_comes_back_as_it_went(
+def test_tasks_found_by_a_round_are_imported_unchanged(
     name: str, tmp_path: Path, engine: Callable[[str], None]
 ) -> None:
     engine(name)
@@ -140,14 +140,16 @@ def test_what_a_round_found_comes_back_as_it_went(
 
 
 @given(st.lists(st.binary(max_size=60)))
-def test_any_file_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, lines: Any) -> None:
+def test_a_file_of_any_bytes_is_read_to_its_end(
+    tmp_path_factory: pytest.TempPathFactory, lines: Any
+) -> None:
     path = tmp_path_factory.mktemp("any") / "mine.jsonl"
     path.write_bytes(b"\n".join([*lines, ACCEPTED.to_json().encode()]))
     *_, last = Importer().judge(path)
     assert last.task == ACCEPTED
 
 
-def test_both_readers_of_task_files_read_the_same(tmp_path: Path) -> None:
+def test_the_importer_and_read_tasks_accept_the_same_lines(tmp_path: Path) -> None:
     path, line = tmp_path / "mine.jsonl", ACCEPTED.to_json()
     path.write_bytes(codecs.BOM_UTF8 + f"{line}\n{HELD.to_json()}\n".encode())
     assert read_tasks(path) == (ACCEPTED, HELD)
@@ -166,13 +168,13 @@ def test_both_readers_of_task_files_read_the_same(tmp_path: Path) -> None:
 # As a command.
 
 
-def test_a_file_without_tasks_is_an_error(coevo: Coevo, tmp_path: Path) -> None:
+def test_importing_a_file_without_tasks_is_an_error(coevo: Coevo, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("\n  \n")
     text = coevo("tasks", "import", str(tmp_path / "mine.jsonl"), code=2)
     assert "contains no lines. Each line must be a task as JSON" in text
 
 
-def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:
+def test_accepted_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:
     mine, out = tmp_path / "mine.jsonl", tmp_path / "proven.jsonl"
     write_tasks(mine, [ACCEPTED, HELD])
     assert "2 of 2 accepted" in coevo("tasks", "import", str(mine), "--out", str(out))
@@ -189,7 +191,7 @@ def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> Non
     assert "not both" in coevo("tasks", "import", str(mine), *both, code=2)
 
 
-def test_tasks_are_let_into_a_run_that_does_not_have_them(
+def test_only_tasks_that_are_new_to_a_run_are_imported_into_it(
     coevo: Coevo,
     run: Path,  # noqa: F811
     tmp_path: Path,
@@ -212,7 +214,7 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
     assert "0 of 3 accepted" in again
 
 
-def test_a_run_may_be_training_meanwhile(
+def test_tasks_can_be_imported_into_a_run_while_it_trains(
     coevo: Coevo,
     run: Path,  # noqa: F811
     tmp_path: Path,
@@ -235,7 +237,7 @@ def test_a_run_may_be_training_meanwhile(
     assert "imported by a user on" in output
 
 
-def test_a_run_takes_tasks_of_its_benchmark_only(
+def test_tasks_of_another_benchmark_are_not_imported_into_a_run(
     coevo: Coevo,
     run: Path,  # noqa: F811
     tmp_path: Path,

@@ -87,7 +87,7 @@ def test_the_policy_before_training_is_measured_for_the_rows_that_show_it(
 
 
 @pytest.mark.slow
-def test_a_person_sees_what_the_model_does_and_how_long_it_takes(straight: Path) -> None:
+def test_a_language_model_run_prints_progress_and_time_estimates(straight: Path) -> None:
     lines = (straight.parents[1] / "output.txt").read_text().splitlines()
     messages = [line for line in lines if line.startswith("warm-up: ")]
     # Steps of the optimiser, one in each of 30 epochs.
@@ -106,7 +106,7 @@ def test_a_person_sees_what_the_model_does_and_how_long_it_takes(straight: Path)
     assert " tokens" in last
 
 
-def test_a_run_trains_it_and_says_with_what(straight: Path) -> None:
+def test_a_run_trains_a_language_model_and_records_its_versions(straight: Path) -> None:
     manifest = read_json(straight / "manifest.json")
     assert manifest["model"].startswith("transformers:")
     assert manifest["prompt"]["name"] == "toy"
@@ -122,10 +122,10 @@ def test_a_run_trains_it_and_says_with_what(straight: Path) -> None:
 
 
 @pytest.mark.slow
-def test_its_episodes_may_go_on_over_updates(
+def test_language_model_episodes_can_span_updates(
     arguments: list[str], child: NewChild, tmp_path: Path
 ) -> None:
-    """Dialogues span versions of the weights: their tokens are corrected for that."""
+    """The loss corrects for tokens that older weights have sampled."""
     sets = {"loop.rollout": "async", "loop.max_staleness": 1, "rollout.max_envs": 10}
     sets |= {"arms": "static", "loop.max_steps": 3, "learner.old_logprobs": "recorded"}
     done = child(*arguments, *(f"--set={key}={value}" for key, value in sets.items()))
@@ -140,7 +140,7 @@ def test_its_episodes_may_go_on_over_updates(
 
 
 @pytest.mark.slow
-def test_one_that_was_killed_ends_as_if_it_had_not(
+def test_a_killed_language_model_run_ends_like_an_uninterrupted_one(
     straight: Path, arguments: list[str], child: NewChild, tmp_path: Path
 ) -> None:
     cut = child(*arguments)
@@ -153,8 +153,8 @@ def test_one_that_was_killed_ends_as_if_it_had_not(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_one_that_was_ended_in_its_warm_up_goes_on_from_the_last_epoch(
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
+def test_a_run_ended_in_its_warm_up_resumes_from_the_last_epoch(
     straight: Path, arguments: list[str], child: NewChild, tmp_path: Path, how: signal.Signals
 ) -> None:
     cut = child(*arguments)
@@ -172,7 +172,9 @@ def test_one_that_was_ended_in_its_warm_up_goes_on_from_the_last_epoch(
     assert not list((run / "checkpoints" / "warm-up").glob("epochs"))
 
 
-def test_its_arms_can_be_evaluated_later(straight: Path, child: NewChild) -> None:
+def test_the_arms_of_a_language_model_run_can_be_evaluated_later(
+    straight: Path, child: NewChild
+) -> None:
     again = Child(straight.parents[1], "eval", "toy-run", "--policy", "coevolve", "--json")
     assert again.end() == 0, again.text
     summary = json.loads(again.text[again.text.index("{") :])
@@ -210,7 +212,7 @@ def real_home(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_home")
 @pytest.mark.parametrize("benchmark", ["webshop", "alfworld"])
-def test_a_real_model_is_evaluated_and_takes_two_steps(
+def test_a_real_model_is_evaluated_and_trained_for_two_steps(
     benchmark: str, child: NewChild, tmp_path: Path
 ) -> None:
     fetched = child("model", "fetch", "smollm2")

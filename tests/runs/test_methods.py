@@ -40,15 +40,15 @@ def task_draws(run: RunFolder, arm: str) -> list[str]:
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS if arm != "static"])
-def test_a_method_changes_draws_or_weights(run: RunFolder, arm: str) -> None:
+def test_a_method_changes_weights_and_where_intended_task_draws(run: RunFolder, arm: str) -> None:
     summaries = read_json(run.summary)["arms"]
     assert summaries[arm]["weights"] != summaries["static"]["weights"]
     same_draws = task_draws(run, arm) == task_draws(run, "static")
     assert same_draws == (arm in ("rloo", "gigpo", "ppo", "rest", "seal"))
 
 
-class TestAMethodOfOnesOwn:
-    """The file that the documentation shows, in a folder of one's own."""
+class TestUserDefinedMethod:
+    """The method file from the documentation, in the user's folder."""
 
     SETS = ("arms=static,practice", "arm.practice.set.method.around=3", "loop.max_steps=5")
 
@@ -62,7 +62,7 @@ class TestAMethodOfOnesOwn:
         return [f"--set={item}" for item in (*self.SETS, f"plugins.methods={folder}")]
 
     @pytest.mark.slow
-    def test_it_trains_resumes_and_is_in_the_report(
+    def test_it_trains_resumes_and_appears_in_the_report(
         self, child: Callable[..., Child], tmp_path: Path, sets: list[str]
     ) -> None:
         whole = child("train", TOY, "--name=whole", *sets)
@@ -85,7 +85,7 @@ class TestAMethodOfOnesOwn:
         kinds = read_data(report)["answers"]["about"]["kinds"]
         assert "solved lately" in {kind["label"] for kind in kinds}
 
-    def test_a_resume_without_it_says_why_not(
+    def test_resuming_without_the_method_file_fails_with_a_reason(
         self, child: Callable[..., Child], tmp_path: Path, sets: list[str]
     ) -> None:
         stopped = child("train", TOY, "--name=mine", *sets)

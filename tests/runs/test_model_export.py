@@ -104,7 +104,9 @@ def trained(folder: RunFolder, base: Path, step: int) -> TransformersPolicy:
     return model
 
 
-def test_transformers_loads_what_was_trained(either: RunFolder, base: Path, tmp_path: Path) -> None:
+def test_transformers_loads_an_export_with_the_trained_weights(
+    either: RunFolder, base: Path, tmp_path: Path
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -126,7 +128,7 @@ def test_transformers_loads_what_was_trained(either: RunFolder, base: Path, tmp_
 
 
 @pytest.mark.slow
-def test_an_earlier_step_can_be_had(run: RunFolder, base: Path, tmp_path: Path) -> None:
+def test_an_earlier_step_can_be_exported(run: RunFolder, base: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -141,7 +143,7 @@ def test_an_earlier_step_can_be_had(run: RunFolder, base: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_an_adapter_may_be_kept_by_itself(base: Path, tmp_path: Path) -> None:
+def test_an_adapter_can_be_exported_alone(base: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -157,7 +159,7 @@ def test_an_adapter_may_be_kept_by_itself(base: Path, tmp_path: Path) -> None:
     assert "library_name: peft" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_the_card_tells_what_was_measured_and_leaves_the_licence(
+def test_the_model_card_lists_evaluations_and_leaves_the_licence_open(
     run: RunFolder, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -191,13 +193,15 @@ def test_the_card_tells_what_was_measured_and_leaves_the_licence(
     assert origin["manifest"]["config"]["seed"] == 3
 
 
-def test_what_was_not_evaluated_is_not_claimed(run: RunFolder, tmp_path: Path) -> None:
+def test_the_card_of_a_model_without_evaluations_claims_no_results(
+    run: RunFolder, tmp_path: Path
+) -> None:
     run.metrics.unlink()
     export_model(run, tmp_path / "out")
     assert "were not evaluated" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_full_disk_leaves_nothing_and_says_so(
+def test_a_full_disk_raises_and_leaves_no_partial_export(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> NoReturn:
@@ -209,7 +213,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
-def test_a_folder_of_something_else_stays(run: RunFolder, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_export_is_not_overwritten(run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("years")
     with pytest.raises(ConfigError, match="is not an earlier export"):
@@ -223,13 +227,13 @@ def test_a_folder_of_something_else_stays(run: RunFolder, tmp_path: Path) -> Non
 
 
 class TestCommand:
-    """``coevo model export`` on a run of the tiny policy, and of one that is there."""
+    """``coevo model export`` of a tiny policy and of a language model."""
 
     @pytest.fixture
     def beside(self, finished: Path) -> Path:
         return finished.parents[1]
 
-    def test_a_tiny_policy_is_no_language_model(self, coevo: Coevo, tmp_path: Path) -> None:
+    def test_exporting_a_tiny_policy_is_refused(self, coevo: Coevo, tmp_path: Path) -> None:
         text = coevo("model", "export", "toy-run", str(tmp_path / "out"), code=2)
         assert "trains a tiny policy, which is not a language model" in text
         assert "has no policy 'x'" in coevo(
@@ -237,7 +241,9 @@ class TestCommand:
         )
         assert not (tmp_path / "out").exists()
 
-    def test_it_says_where_the_model_is(self, coevo: Coevo, run: RunFolder, tmp_path: Path) -> None:
+    def test_the_command_prints_where_the_model_is(
+        self, coevo: Coevo, run: RunFolder, tmp_path: Path
+    ) -> None:
         text = coevo("model", "export", str(run.path), str(tmp_path / "out"))
         assert "static of toy-run, step 4, is in" in text
         assert "choose a licence" in text

@@ -90,7 +90,7 @@ def usage(folder: Path) -> Usage:
     return total
 
 
-def test_the_model_is_asked_and_its_answers_and_its_cost_are_kept(whole: Path) -> None:
+def test_model_answers_and_their_cost_are_stored(whole: Path) -> None:
     asked = int((whole / "asked.txt").read_text())
     spent = usage(whole)
     assert (spent.calls, spent.cached) == (asked, 0)
@@ -107,7 +107,7 @@ def test_the_model_is_asked_and_its_answers_and_its_cost_are_kept(whole: Path) -
     assert tokens == sum(used.prompt_tokens for used in of_arm) > 0
 
 
-def test_useful_answers_are_counted_and_nobody_is_warned(whole: Path) -> None:
+def test_useful_answers_are_counted_without_a_warning(whole: Path) -> None:
     arms = read_json(whole / "summary.json")["arms"]
     for arm in arms.values():
         asked = arm["answers"]["abstract"]
@@ -116,10 +116,10 @@ def test_useful_answers_are_counted_and_nobody_is_warned(whole: Path) -> None:
     assert not list(warnings({name: arm["answers"] for name, arm in arms.items()}))
 
 
-def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
+def test_a_model_with_only_useless_answers_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coevo: Coevo
 ) -> None:
-    """It walks, so that rules have something to draft from, and proposes nothing."""
+    """The model acts, so that rules can draft from its walks, but never proposes a task."""
     rules = [("", Shopper()._act)]
     rules.insert(0, (r"That cannot be used|Walk 1\n\[step 1\]", "I am sorry."))
     sets = small_settings("http://127.0.0.1:9/v1", **{"arms": ["static"], "name": "useless"})
@@ -148,7 +148,7 @@ def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
     assert "Look inside: coevo view useless" in text
 
 
-def test_replayed_elsewhere_it_is_the_same_and_asks_nobody(
+def test_a_run_replayed_from_a_tape_is_identical_and_sends_no_requests(
     whole: Path, server: Endpoint, tmp_path: Path
 ) -> None:
     sets = small_settings("http://127.0.0.1:9/v1", **{"arms": ["static", "coevolve"]})
@@ -167,10 +167,10 @@ def test_replayed_elsewhere_it_is_the_same_and_asks_nobody(
     assert again.tokens == usage(whole).tokens
 
 
-def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
+def test_webshop_llm_is_replayed_from_a_tape_with_every_stage_and_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tape is made here, by rules: what is practised depends on the machine's rounding."""
+    """The test records the tape itself, because task draws depend on the machine's rounding."""
     sets = small_settings("http://127.0.0.1:9/v1", **{"arms": ["coevolve"]})
     sets |= {"curriculum.initial_size": 8, "curriculum.growth.max_contexts": 8}
     sets |= {"curriculum.growth.drafts": 24, "explorer.max_steps": 8}
@@ -201,7 +201,7 @@ def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
     assert results[0] == results[1]
 
 
-def test_a_tape_that_lacks_an_answer_says_so(whole: Path, tmp_path: Path) -> None:
+def test_a_replay_with_a_missing_answer_or_tape_is_refused(whole: Path, tmp_path: Path) -> None:
     sets = small_settings("http://127.0.0.1:9/v1", **{"explorer.temperature": 0.5})
     sets |= {"tape.mode": "replay", "tape.file": str(whole / "run.db")}
     with pytest.raises(coevo_gym.CoevoError, match="has no answer"):
@@ -214,10 +214,10 @@ def test_a_tape_that_lacks_an_answer_says_so(whole: Path, tmp_path: Path) -> Non
         coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "none")
 
 
-def test_killed_in_a_round_it_goes_on_without_asking_again(
+def test_a_run_killed_in_a_round_resumes_without_repeating_requests(
     child: NewChild, server: Endpoint, whole: Path, tmp_path: Path
 ) -> None:
-    """The round that was cut short is carried out again, from the tape."""
+    """The interrupted round is repeated from the tape."""
     sets = small_settings(server.url, **{"arms": ["static", "coevolve"], "name": "cut"})
     before = server.asked
     arguments = ["train", "webshop_llm", *as_options(sets)]
@@ -231,7 +231,7 @@ def test_killed_in_a_round_it_goes_on_without_asking_again(
     assert ours["arms"] == read_json(whole / "summary.json")["arms"]
 
 
-def test_beside_training_it_is_replayed_with_the_steps_it_was_applied_at(
+def test_a_replay_applies_overlapped_rounds_at_the_recorded_steps(
     server: Endpoint, tmp_path: Path
 ) -> None:
     tape = tmp_path / "tape.jsonl"
@@ -245,7 +245,7 @@ def test_beside_training_it_is_replayed_with_the_steps_it_was_applied_at(
     assert rows(tmp_path / "one", "landings") == rows(tmp_path / "two", "landings") != []
 
 
-def test_a_budget_is_for_the_whole_run_and_survives_its_end(
+def test_a_spent_budget_limits_requests_without_ending_the_run(
     server: Endpoint, tmp_path: Path
 ) -> None:
     sets = small_settings(server.url, **{"advisor.max_calls_per_round": 40})
@@ -261,7 +261,7 @@ def test_a_budget_is_for_the_whole_run_and_survives_its_end(
 
 
 @pytest.mark.slow
-def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
+def test_a_stopped_run_does_not_wait_for_a_pending_model_answer(
     child: NewChild, tmp_path: Path
 ) -> None:
     thinks, asked = threading.Event(), threading.Event()
@@ -288,7 +288,7 @@ def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
     assert [line["round"] for line in lines if line["event"] == "round"] == ["round-0", "round-1"]
 
 
-def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpoint) -> None:
+def test_a_resumed_run_restores_the_usage_of_its_endpoint(server: Endpoint) -> None:
     sets = small_settings(server.url, **{"tape.mode": "off", "arms": ["coevolve"]})
     config = load_config("webshop_llm", sets=sets, environ={}).config
     states = []
@@ -306,7 +306,7 @@ def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpo
     assert [state["endpoint"]["capped_tokens"] for state in states] == [0, 50]
 
 
-def test_explorers_think_see_what_fits_and_explore_freely_at_temperature_1() -> None:
+def test_a_model_explorer_thinks_and_explores_unguided_at_temperature_1() -> None:
     sets = {"explorer.kind": "model", "tape.mode": "off"}
     config = load_config("quickstart", sets=sets, environ={}).config
     assembly = Assembly(config)
@@ -358,7 +358,7 @@ def _unpacked(value: Any) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_key_goes_to_the_server_and_nowhere_else(
+def test_an_api_key_is_sent_to_its_server_and_appears_nowhere_else(
     child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_KEY", KEY)
@@ -389,7 +389,9 @@ def test_a_key_goes_to_the_server_and_nowhere_else(
     assert KEY not in printed
 
 
-def test_a_key_does_not_reach_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_key_is_not_passed_to_engine_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOP_KEY", KEY)
     for environment in (worker_environment(), engine_environment(tmp_path)):
         assert KEY not in json.dumps(environment)
@@ -399,7 +401,7 @@ def test_a_key_does_not_reach_the_engines(tmp_path: Path, monkeypatch: pytest.Mo
 # Settings.
 
 
-def test_rounds_of_other_models_and_caps_are_told_apart() -> None:
+def test_different_models_and_caps_give_different_round_settings_hashes() -> None:
     sets: dict[str, Any] = {"arms": ["coevolve", "same", "far", "other", "poor", "rules", "beside"]}
     sets |= {f"arm.{name}.method": "coevolve" for name in sets["arms"][1:]}
     sets |= {
@@ -424,7 +426,7 @@ def test_rounds_of_other_models_and_caps_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("bin", ["all", "low"])
-def test_rounds_with_other_prompts_are_told_apart(bin: str, tmp_path: Path) -> None:
+def test_different_prompts_give_different_round_settings_hashes(bin: str, tmp_path: Path) -> None:
     sets = {"arms": ["coevolve"], "tape.mode": "off", "gates.similarity.bin": bin}
     config = load_config("webshop_llm", sets=sets, environ={}).config
     assembly, (arm,) = Assembly(config), arm_configs(config).values()
@@ -450,7 +452,7 @@ def test_rounds_with_other_prompts_are_told_apart(bin: str, tmp_path: Path) -> N
             by(where="here")
 
 
-def test_a_prompt_is_told_what_its_header_declares(tmp_path: Path) -> None:
+def test_a_prompt_receives_only_the_inputs_that_its_header_declares(tmp_path: Path) -> None:
     config = load_config("webshop_llm", sets={"tape.mode": "off"}, environ={}).config
     room = shutil.copytree(FOLDER / "coevolve", tmp_path / "room")
     guide = room / "guide.j2"
@@ -466,7 +468,7 @@ def test_a_prompt_is_told_what_its_header_declares(tmp_path: Path) -> None:
     assert "not this" not in cue.text  # what is known is the explorer's to say
 
 
-def test_arms_share_one_budget_and_arms_that_follow_go_on_with_it() -> None:
+def test_arms_share_one_budget_and_later_arms_continue_it() -> None:
     sets = {"explorer.kind": "model", "tape.mode": "off", "advisor.max_tokens_total": 1000}
     config = load_config("quickstart", sets=sets, environ={}).config
     analyst = config.analyst.model_copy(
@@ -488,7 +490,7 @@ def test_arms_share_one_budget_and_arms_that_follow_go_on_with_it() -> None:
         assert later.meter.total.tokens == 600
 
 
-def test_a_benchmark_that_models_cannot_explore_is_refused_before_anything(
+def test_a_benchmark_that_models_cannot_explore_is_refused_before_a_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from coevo_gym.envs.folder import ProposableFolder
@@ -502,7 +504,7 @@ def test_a_benchmark_that_models_cannot_explore_is_refused_before_anything(
 
 
 @pytest.mark.parametrize("turns", [3, None])
-def test_a_setting_says_how_many_past_steps_the_explorer_sees(turns: int | None) -> None:
+def test_history_turns_sets_how_many_past_steps_the_explorer_sees(turns: int | None) -> None:
     asked = models.AskedExplorer(
         Tape(ScriptedPolicy([]), None, "off", model="m"),
         Meter(Caps()),

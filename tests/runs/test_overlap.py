@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_rounds_are_applied_at_a_step_that_is_remembered(whole: Path) -> None:
+def test_the_step_at_which_a_round_is_applied_is_recorded(whole: Path) -> None:
     landed = rows(whole, "landings", "arm, key, step")
     applied = rows(whole, "rounds", "arm, key, step")
     assert len(landed) > 1
@@ -43,10 +43,10 @@ def test_rounds_are_applied_at_a_step_that_is_remembered(whole: Path) -> None:
 @pytest.mark.parametrize(
     "step", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
 )
-def test_resumed_from_any_checkpoint_it_ends_the_same(
+def test_a_run_resumed_from_any_checkpoint_ends_the_same(
     whole: Path, tmp_path: Path, step: int
 ) -> None:
-    """As after kill -9: what was carried out since is lost, but not when it was applied."""
+    """Later results are deleted, as after kill -9, but not the steps at which they were applied."""
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(whole, folder.path)
     folder.summary.unlink()
@@ -63,7 +63,7 @@ def test_resumed_from_any_checkpoint_it_ends_the_same(
     assert rows(folder.path, "landings") == rows(whole, "landings")
 
 
-def test_a_run_killed_in_mid_flight_carries_the_round_out_again(
+def test_a_run_killed_during_a_round_repeats_the_round(
     child: Callable[..., Child], tmp_path: Path
 ) -> None:
     sets = [f"--set={key}={value}" for key, value in SETS.items() if key != "arms"]
@@ -82,7 +82,7 @@ def test_a_run_killed_in_mid_flight_carries_the_round_out_again(
 
 
 @pytest.mark.slow
-def test_stopped_in_mid_flight_it_lets_the_round_go(
+def test_a_run_stopped_during_a_round_abandons_it_and_can_be_resumed(
     child: Callable[..., Child], tmp_path: Path
 ) -> None:
     sets = [f"--set={key}={value}" for key, value in SETS.items() if key != "arms"]

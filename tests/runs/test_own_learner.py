@@ -121,14 +121,16 @@ def test_a_learner_in_a_file_has_its_own_settings_and_defaults(mine: Path) -> No
     assert isinstance(learner, GRPOConfig)  # methods that weight its advantages accept it
 
 
-def test_a_learner_in_a_module(mine: Path) -> None:
+def test_a_learner_can_be_loaded_from_a_module(mine: Path) -> None:
     mine.rename("a_module_of_mine.py")
     assert load("learner=a_module_of_mine:Mine").learner.kind == "a_module_of_mine:Mine"
     with pytest.raises(ConfigError, match=r"learner.kind = 'no_such_module:A'.*No module named"):
         load("learner=no_such_module:A")
 
 
-def test_an_installed_learner_has_a_name(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_learner_is_selected_by_name(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(LEARNERS, "_added", {"mine": learner_class(f"{mine}:Mine")})
     assert load("learner=mine", "learner.power=3").learner.model_dump()["power"] == 3
     with pytest.raises(ConfigError, match=r"no kind 'mien'. Did you mean 'mine'"):
@@ -149,12 +151,14 @@ def test_an_installed_learner_has_a_name(mine: Path, monkeypatch: pytest.MonkeyP
         ("learner.loss=mine.py:pul", r"learner.loss = '.*not define 'pul'. Did you mean 'pull'"),
     ],
 )  # fmt: skip
-def test_mistakes_name_the_key_and_suggest(mine: Path, key: str, message: str) -> None:
+def test_a_mistake_is_reported_with_its_key_and_a_suggestion(
+    mine: Path, key: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load("learner=mine.py:Mine", key)
 
 
-def test_an_arm_may_have_a_learner_of_its_own(mine: Path) -> None:
+def test_an_arm_may_have_its_own_learner(mine: Path) -> None:
     sets = ("arm.static.set.learner.kind=mine.py:Mine", "arm.static.set.learner.power=2")
     learner = load("learner.lr=0.5", *sets).learner.model_dump()
     assert (learner["power"], learner["epochs"], learner["lr"]) == (2.0, 2, 0.5)
@@ -163,13 +167,13 @@ def test_an_arm_may_have_a_learner_of_its_own(mine: Path) -> None:
     assert built_in.learner.lr == 0.5
 
 
-def test_a_language_model_is_trained_at_a_rate_for_language_models(mine: Path) -> None:
+def test_a_user_defined_learner_gets_the_learning_rate_for_language_models(mine: Path) -> None:
     sets = ("policy.kind=transformers", "policy.model.path=smollm2-135m", "learner=mine.py:Mine")
     assert load(*sets).learner.model_dump()["lr"] == 1e-6
     assert "lr" not in load(*sets[:2], "learner=mine.py:Odd").learner.model_dump()
 
 
-def test_settings_survive_the_manifest(mine: Path) -> None:
+def test_settings_of_a_user_defined_learner_survive_the_manifest(mine: Path) -> None:
     config = load_config(TOY, sets=["learner=mine.py:Mine", "learner.power=3"], environ={}).config
     again = RunConfig.model_validate(json.loads(json.dumps(config.to_json())))
     assert again == config
@@ -185,7 +189,7 @@ def test_built_in_learners_are_found_by_name(kind: str, learner: type) -> None:
 # -- permitted
 
 
-def test_a_learner_of_others_runs_only_once_it_is_permitted(mine: Path) -> None:
+def test_a_third_party_learner_runs_only_after_permission(mine: Path) -> None:
     Path("theirs").mkdir()
     mine.rename("theirs/mine.py")
     for key in ("kind", "loss"):
@@ -204,7 +208,7 @@ def test_a_learner_of_others_runs_only_once_it_is_permitted(mine: Path) -> None:
     assert Path("theirs/mine.ran").exists()
 
 
-def test_a_plan_says_what_it_cannot_know(mine: Path) -> None:
+def test_a_plan_prints_what_it_cannot_know_about_a_user_defined_learner(mine: Path) -> None:
     theirs = load_config(toml(f'[learner]\nkind = "{mine}:Odd"\nsize = 2\n'), environ={}).config
     assert (
         "methods or learners",
@@ -217,7 +221,7 @@ def test_a_plan_says_what_it_cannot_know(mine: Path) -> None:
     )
 
 
-def test_a_resume_says_that_the_code_has_changed(mine: Path) -> None:
+def test_resuming_with_changed_learner_code_is_reported(mine: Path) -> None:
     resolved = load_config(TOY, sets=["arms=static", "learner=mine.py:Mine"], environ={})
     manifest = make_manifest(resolved, task_sets={})
     assert list(manifest["plugins"]) == [str(mine)]
@@ -230,7 +234,7 @@ def test_a_resume_says_that_the_code_has_changed(mine: Path) -> None:
 # -- trained
 
 
-def test_a_loss_of_ones_own_is_minimised_and_logged(mine: Path) -> None:
+def test_a_user_defined_loss_is_minimised_and_logged(mine: Path) -> None:
     config = load_config(TOY, sets=["learner.loss=mine.py:pull", "learner.kl_coef=0"], environ={})
     settings = only(config.config.model_copy(update={"arms": ("static",)})).learner
     assembly = Assembly(config.config)
@@ -254,8 +258,8 @@ def test_settings_of_another_learner_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_new_learner_trains_is_killed_and_resumed(tmp_path: Path) -> None:
-    """`coevo new learner` in an empty folder: as written, it survives kill -9 bit for bit."""
+def test_a_killed_run_with_a_new_learner_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    """The learner is the unchanged output of `coevo new learner`."""
     assert CliRunner().invoke(app, ["new", "learner", "my_way"]).exit_code == 0
     assert "newlearner" not in Path("learners/my_way.py").read_text().lower()
     sets = (
@@ -283,7 +287,7 @@ def test_a_new_learner_trains_is_killed_and_resumed(tmp_path: Path) -> None:
     assert '"policy_loss"' in (whole_run / "metrics.jsonl").read_text()
 
 
-def test_a_project_s_methods_and_learners_are_listed_without_running_them(
+def test_methods_and_learners_of_a_project_are_listed_without_running_them(
     mine: Path, tmp_path: Path
 ) -> None:
     Path("learners").mkdir()
@@ -305,7 +309,7 @@ def test_a_project_s_methods_and_learners_are_listed_without_running_them(
     assert not list(Path("learners").glob("*.ran"))
 
 
-def test_a_learner_as_written_keeps_its_contract(tmp_path: Path) -> None:
+def test_a_learner_from_the_template_satisfies_the_contract(tmp_path: Path) -> None:
     file = write_module("learner", "steady", tmp_path)
     assert_learner_contract(learner_class(f"{file}:Steady"), benchmark="toy")
 
@@ -339,6 +343,6 @@ class Unsure(GRPO):
         (Unsure, "update\\(\\) returns values that are not finite: doubt"),
     ],
 )
-def test_a_learner_that_breaks_a_promise_is_caught(learner: type[GRPO], problem: str) -> None:
+def test_the_contract_check_rejects_a_broken_learner(learner: type[GRPO], problem: str) -> None:
     with pytest.raises(AssertionError, match=problem):
         assert_learner_contract(learner, benchmark="toy")

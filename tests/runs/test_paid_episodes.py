@@ -74,7 +74,7 @@ def billed(server: FakeOpenAI) -> int:
 
 
 @pytest.mark.parametrize(("at_once", "share"), [(2, 0.8), (4, 0.5), (16, 0.5)])
-def test_most_of_a_cap_goes_into_episodes_that_are_kept(
+def test_most_of_a_token_cap_is_spent_on_stored_episodes(
     at_once: int, share: float, tmp_path: Path
 ) -> None:
     folder = EvalFolder(tmp_path / "evals" / "mine")
@@ -116,7 +116,7 @@ class Searching:
         return searching(messages) if self.n >= 0 else replace(self.may, then=searching(messages))
 
 
-def test_ctrl_c_finishes_the_episodes_that_are_open(child: NewChild, tmp_path: Path) -> None:
+def test_ctrl_c_finishes_the_open_episodes(child: NewChild, tmp_path: Path) -> None:
     model = Searching(60)
     with FakeOpenAI(answer=model) as server:
         running = shopping(server, child)
@@ -150,7 +150,7 @@ def test_a_second_ctrl_c_stops_at_once(child: NewChild, tmp_path: Path) -> None:
     assert usage["capped_tokens"] > 0
 
 
-def test_a_stop_before_an_episode_has_finished_says_so(
+def test_a_stop_before_any_episode_has_finished_is_reported(
     coevo: Coevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*arguments: Any, **kwargs: Any) -> Any:
@@ -161,8 +161,8 @@ def test_a_stop_before_an_episode_has_finished_says_so(
     assert "Stopped. No episode has finished; run the same command to continue." in text
 
 
-def test_trials_pay_for_an_episode_once(tmp_path: Path) -> None:
-    """The cap comes between the episodes and their reflections."""
+def test_resumed_trials_do_not_pay_for_an_episode_twice(tmp_path: Path) -> None:
+    """The cap is reached between the episodes and their reflections."""
     folder = TrialFolder(tmp_path / "evals" / "mine")
     more = {
         "evaluation.n_tasks": 6,

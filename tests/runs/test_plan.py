@@ -29,7 +29,7 @@ def settings(preset: str, *sets: str) -> RunConfig:
     return load_config(preset, sets=sets, environ={}).config
 
 
-def test_there_is_a_preset_for_each_row() -> None:
+def test_there_is_a_preset_for_each_benchmark_and_model_of_the_paper() -> None:
     small = {f"coevolve_{benchmark}_qwen3_4b" for benchmark in MAX_STEPS}
     large = {f"coevolve_{b}_{m}" for b in ("appworld", "bfcl") for m in ("qwen2_5_7b", "qwen3_30b")}
     assert set(PAPER) == small | large
@@ -66,11 +66,11 @@ def test_presets_have_the_numbers_of_the_paper(preset: str) -> None:
     assert not config.loop.evolve_at_last_step
 
 
-def test_the_twelfth_round_can_be_asked_for() -> None:
+def test_evolve_at_last_step_adds_a_twelfth_round() -> None:
     assert plan(settings(PAPER[0], "loop.evolve_at_last_step=true")).rounds == 12
 
 
-def test_memory_follows_from_the_shape() -> None:
+def test_planned_memory_follows_from_the_model_shape() -> None:
     model = plan(settings("coevolve_bfcl_qwen3_4b")).model
     assert model is not None
     n = model.parameters
@@ -93,7 +93,9 @@ def test_memory_follows_from_the_shape() -> None:
         ("coevolve_bfcl_qwen3_30b", 2, 2),
     ],
 )
-def test_the_sampler_has_weights_of_its_own(preset: str, learner: int, sampler: int) -> None:
+def test_the_plan_counts_separate_weights_for_the_sampler(
+    preset: str, learner: int, sampler: int
+) -> None:
     alone = plan(settings(preset, "policy.kind=transformers")).model
     beside = plan(settings(preset)).model
     wide = plan(settings(preset, "policy.model.dtype=float32")).model
@@ -107,7 +109,7 @@ def test_the_sampler_has_weights_of_its_own(preset: str, learner: int, sampler: 
     assert wide.weights == 8 * n + adapter
 
 
-def test_caches_get_what_the_share_of_vllm_leaves() -> None:
+def test_the_cache_gets_the_share_of_vllm_minus_its_weights() -> None:
     model = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
     assert model is not None
     assert model.share == int(0.45 * H200.memory)
@@ -117,7 +119,7 @@ def test_caches_get_what_the_share_of_vllm_leaves() -> None:
     assert asked.cache == 7 * 2**30
 
 
-def test_checkpointing_keeps_the_inputs_of_layers() -> None:
+def test_gradient_checkpointing_stores_only_the_inputs_of_layers() -> None:
     short = "policy.model.max_context=16384"
     few = plan(settings("coevolve_bfcl_qwen3_4b", short)).model
     all_of_it = plan(
@@ -131,7 +133,7 @@ def test_checkpointing_keeps_the_inputs_of_layers() -> None:
 
 
 @pytest.mark.parametrize("preset", PAPER)
-def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: str) -> None:
+def test_every_preset_differs_from_the_paper_only_in_what_lora_needs(preset: str) -> None:
     config = settings(preset)
     table = dict(plan_rows(config, plan(config)))
     assert (DIFFER in table) is bool(config.policy.model.lora_rank)
@@ -159,7 +161,7 @@ def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: st
         ("benchmark.max_steps", "15", "15, the paper's 30"),
     ],
 )
-def test_one_other_setting_and_no_number_of_the_paper_is_told(
+def test_the_plan_shows_a_setting_that_differs_from_the_paper(
     key: str, value: str, text: str
 ) -> None:
     config = settings("coevolve_appworld_qwen3_4b", f"{key}={value}")
@@ -167,7 +169,7 @@ def test_one_other_setting_and_no_number_of_the_paper_is_told(
     assert table[DIFFER] == f"{key}: {text}"
 
 
-def test_what_one_arm_sets_counts() -> None:
+def test_the_plan_shows_a_setting_of_an_arm_that_differs_from_the_paper() -> None:
     arm = ["arm.coevolve.method=coevolve", "arm.coevolve.set.curriculum.initial_size=50"]
     config = settings("coevolve_appworld_qwen3_4b", *arm)
     table = dict(plan_rows(config, plan(config)))
@@ -182,7 +184,7 @@ def test_every_preset_of_coevolve_explores_with_a_model(preset: str) -> None:
     assert settings(preset, "explorer.kind=scripted").explorer.kind == "scripted"
 
 
-def test_of_what_no_arm_does_nothing_is_said() -> None:
+def test_the_plan_of_arms_without_rounds_shows_no_rounds() -> None:
     config = settings("seal")
     planned = plan(config)
     table = dict(plan_rows(config, planned))
@@ -195,7 +197,7 @@ def test_of_what_no_arm_does_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize("preset", COEVOLVE)
-def test_every_preset_fits_its_card(preset: str) -> None:
+def test_every_preset_fits_its_gpu(preset: str) -> None:
     card = CARDS["h100" if preset.endswith("_h100") else "h200"]
     model = plan(settings(preset), card).model
     assert model is not None
@@ -203,7 +205,7 @@ def test_every_preset_fits_its_card(preset: str) -> None:
     assert model.cache >= (1 if "30b" in preset else 3) * model.context
 
 
-def test_disk_and_host_memory_follow_from_what_is_saved() -> None:
+def test_disk_and_host_memory_follow_from_the_saved_checkpoints() -> None:
     config = settings("coevolve_bfcl_qwen3_4b", "store.keep_checkpoints=3")
     model = plan(config).model
     assert model is not None
@@ -232,7 +234,7 @@ def test_averaged_weights_take_memory_and_disk() -> None:
     assert averaged.peaks["sampling"] - model.peaks["sampling"] == 8 * model.trained
 
 
-def test_evaluations_that_begin_late_are_fewer() -> None:
+def test_a_later_first_evaluation_reduces_the_planned_evaluations() -> None:
     sets = ["loop.max_steps=20", "loop.evaluate_every_steps=3"]
     assert plan(settings("quickstart", *sets)).evaluations == 8  # 0, 3, …, 18, 20
     assert plan(settings("quickstart", *sets, "loop.evaluate_from=0.6")).evaluations == 5
@@ -240,7 +242,7 @@ def test_evaluations_that_begin_late_are_fewer() -> None:
     assert plan(settings("quickstart", *sets, never)).evaluations == 2
 
 
-def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
+def test_real_checkpoints_have_the_estimated_size(finished: Path) -> None:
     # The same shares as in the plan: the start holds the weights, a checkpoint thrice as much.
     checkpoints = finished / "checkpoints"
     (start,) = (checkpoints / "warm-up").glob("*.pt")
@@ -248,7 +250,7 @@ def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
         assert path.stat().st_size == pytest.approx(3 * start.stat().st_size, rel=0.15)
 
 
-def test_clips_that_never_act_are_told() -> None:
+def test_clipping_without_effect_gives_a_warning() -> None:
     def warns(*sets: str) -> bool:
         config = settings("coevolve_bfcl_qwen3_4b", *sets)
         return "warning: clipping has no effect" in dict(plan_rows(config, plan(config)))
@@ -260,7 +262,7 @@ def test_clips_that_never_act_are_told() -> None:
     assert not warns(one, "learner.old_logprobs=recorded")
 
 
-def test_without_steps_memory_and_sampled_tokens_are_planned() -> None:
+def test_memory_and_sampled_tokens_are_planned_without_a_step_limit() -> None:
     sets = ["loop.max_steps=none", "loop.max_env_steps=1000"]
     config = settings("coevolve_bfcl_qwen3_4b", *sets)
     planned, whole = plan(config), plan(settings("coevolve_bfcl_qwen3_4b"))
@@ -272,7 +274,7 @@ def test_without_steps_memory_and_sampled_tokens_are_planned() -> None:
     assert not [name for name in dict(plan_rows(config, planned)) if "hours" in name]
 
 
-def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
+def test_planned_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     few = plan(settings("coevolve_bfcl_qwen3_4b", "loop.max_env_steps=1000"))
     assert few.max_sampled_tokens == 1000 * 4096
     assert few.max_learned_tokens == 30_720 * 25_580
@@ -300,7 +302,7 @@ SMOL = [
 CPU = Device("CPU of this machine", 24 * 2**30, is_gpu=False)
 
 
-def test_sampling_and_updates_do_not_add_up() -> None:
+def test_memory_of_sampling_and_updates_is_not_added_up() -> None:
     sets = [*SMOL, "policy.model.prefix_cache_gib=3", "policy.model.dtype=float32"]
     model = plan(settings("alfworld", *sets), CPU).model
     less = plan(settings("alfworld", *sets, "policy.model.prefix_cache_gib=1"), CPU).model
@@ -319,7 +321,7 @@ def test_sampling_and_updates_do_not_add_up() -> None:
     assert model.cache == less.cache  # what all else leaves
 
 
-def test_the_warm_up_holds_its_own_batches() -> None:
+def test_warm_up_memory_depends_on_its_own_batches() -> None:
     def peaks(*sets: str) -> dict[str, int]:
         model = plan(settings("alfworld", *SMOL, *sets), CPU).model
         assert model is not None
@@ -334,7 +336,7 @@ def test_the_warm_up_holds_its_own_batches() -> None:
     assert "warm-up" in peaks("warmup.n_tasks=0", "warmup.demonstrations=mine.jsonl")
 
 
-def test_vllm_takes_its_share_throughout() -> None:
+def test_the_share_of_vllm_counts_in_every_phase() -> None:
     model = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
     assert model is not None
     assert model.share == int(0.45 * H200.memory)
@@ -353,7 +355,7 @@ def test_vllm_takes_its_share_throughout() -> None:
         ("bfloat16", False, 2),
     ],
 )
-def test_precision_is_that_of_the_device_or_the_setting(dtype: str, gpu: bool, width: int) -> None:
+def test_precision_follows_the_device_unless_it_is_set(dtype: str, gpu: bool, width: int) -> None:
     config = settings("alfworld", *SMOL, f"policy.model.dtype={dtype}")
     model = plan(config, H200 if gpu else CPU).model
     assert model is not None
@@ -367,7 +369,7 @@ def test_precision_is_that_of_the_device_or_the_setting(dtype: str, gpu: bool, w
     assert (model.reference, model.weights) == (0, width * n + 4 * model.trained)
 
 
-def test_the_arm_that_takes_most_counts() -> None:
+def test_the_plan_uses_the_arm_with_the_highest_memory() -> None:
     arm = ["arm.light.method=static", "arm.light.set.learner.kl_coef=0.0"]
     whole = plan(settings("coevolve_bfcl_qwen3_4b")).model
     both = plan(settings("coevolve_bfcl_qwen3_4b", *arm, "arms=light,coevolve")).model
@@ -405,7 +407,9 @@ def test_the_arm_that_takes_most_counts() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(sets: list[str], message: str) -> None:
+def test_a_plan_that_may_not_fit_prints_a_warning_with_advice(
+    sets: list[str], message: str
+) -> None:
     config = settings("coevolve_bfcl_qwen3_4b", *sets)
     planned = plan(config)
     assert planned.model is not None
@@ -414,7 +418,7 @@ def test_what_does_not_fit_is_told(sets: list[str], message: str) -> None:
     assert table["warning: may not fit"] == planned.model.shortfall
 
 
-def test_what_cannot_fit_is_told() -> None:
+def test_a_plan_that_cannot_fit_prints_a_warning() -> None:
     config = settings("coevolve_appworld_qwen3_4b")
     planned = plan(config, CARDS["h100"])
     assert planned.model is not None
@@ -427,19 +431,19 @@ def test_what_cannot_fit_is_told() -> None:
     assert planned.model.shortfall == ""
 
 
-def test_a_tiny_policy_has_no_model() -> None:
+def test_the_plan_of_a_tiny_policy_has_no_model() -> None:
     planned: RunPlan = plan(settings("quickstart"))
     assert (planned.model, planned.steps, planned.rollouts) == (None, None, None)
     assert planned.max_env_steps == 80_000
 
 
-def test_an_unknown_model_is_said_to_be_unknown() -> None:
+def test_the_plan_of_an_unknown_model_has_no_estimate() -> None:
     config = settings("coevolve_bfcl_qwen3_4b", "policy.model.path=someone/unheard-of")
     table = dict(plan_rows(config, plan(config)))
     assert table["model"].startswith("no estimate: someone/unheard-of is not on this machine")
 
 
-def test_the_command_prints_the_plan_and_starts_nothing(
+def test_a_dry_run_prints_the_plan_and_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -86,7 +86,7 @@ def size(tensors: Any) -> int:
 @pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize("rank", [0, 8], ids=["full", "adapter"])
 @pytest.mark.parametrize("name", MODELS)
-def test_bytes_are_those_of_the_tensors(
+def test_planned_bytes_match_the_tensors_of_the_model(
     name: str, rank: int, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = name

@@ -103,14 +103,14 @@ def every_imitation() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("variables", [{}, every_imitation()], ids=["as-it-is", "older-kernels"])
-def test_weights_are_those_of_every_machine(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_weights_match_the_committed_hashes(tmp_path: Path, variables: dict[str, str]) -> None:
     arms = ["static", "coevolve"]
     assert trained(tmp_path, arms, variables) == {arm: WEIGHTS[arm] for arm in arms}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["as-it-is", *imitations()])
-def test_every_method_has_the_same_weights_under_kernels_of_others(
+def test_weights_of_every_method_are_the_same_with_kernels_of_other_processors(
     tmp_path: Path, name: str
 ) -> None:
     variables = imitations().get(name, {})
@@ -120,7 +120,7 @@ def test_every_method_has_the_same_weights_under_kernels_of_others(
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["Nehalem", "Haswell", "EPYC"])
 def test_weights_are_the_same_on_an_emulated_processor(tmp_path: Path, model: str) -> None:
-    """The emulator's approximate reciprocals and roots are those of no real processor.
+    """The emulator's approximate reciprocals and roots differ from those of any real processor.
 
     So no step of a portable run depends on them; MKL's square roots, for example, do.
     """
@@ -133,7 +133,7 @@ def test_weights_are_the_same_on_an_emulated_processor(tmp_path: Path, model: st
     assert weights == {arm: WEIGHTS[arm] for arm in arms}
 
 
-def test_a_kill_and_a_resume_on_another_processor_change_nothing(
+def test_a_killed_run_resumed_on_another_processor_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COEVO_CFG__ARITHMETIC", raising=False)

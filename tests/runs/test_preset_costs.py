@@ -28,7 +28,7 @@ def test_every_preset_has_a_cost() -> None:
         assert "\n" not in cost.in_words()
 
 
-def test_costs_are_those_of_the_plan_on_the_smallest_card() -> None:
+def test_costs_are_planned_for_the_smallest_gpu_that_fits() -> None:
     cost = preset_cost("role_agent_webshop_qwen2_5_1_5b")
     model = plan(load_config(cost.name, environ={}).config, CARDS["h100"]).model
     assert model is not None
@@ -45,7 +45,7 @@ def test_costs_are_those_of_the_plan_on_the_smallest_card() -> None:
     assert all(cost.fits[key] != "yes" for key in smaller)
 
 
-def test_costs_of_presets_for_a_cpu_and_of_paid_models() -> None:
+def test_costs_are_listed_for_cpu_presets_and_paid_models() -> None:
     small = preset_cost("webshop_smollm2")
     assert (small.device, small.episodes) == ("CPU", None)
     assert set(small.fits.values()) == {"yes"}
@@ -55,8 +55,8 @@ def test_costs_of_presets_for_a_cpu_and_of_paid_models() -> None:
     assert f"at most {asked[1]:,} requests to gpt-4.1-mini" in preset_cost("webshop_llm").in_words()
 
 
-def test_the_table_of_the_docs_says_which_preset_fits_which_card() -> None:
-    """The planner is asked about each cell, as a reader would with ``--dry-run --card``."""
+def test_the_docs_table_shows_which_preset_fits_which_gpu() -> None:
+    """Each cell must agree with the plan, which readers print with ``--dry-run --card``."""
     text = (DOCS / "howto" / "gpu.md").read_text()
     table = text.partition("<!-- part presets-by-card -->")[2].partition("<!-- end -->")[0]
     head, _, *rows = [line.strip("| ").split(" | ") for line in table.strip().splitlines()]
@@ -73,7 +73,7 @@ def test_the_table_of_the_docs_says_which_preset_fits_which_card() -> None:
                 assert (cell == "no") == (model.least > CARDS[name].memory)
 
 
-def test_the_example_of_the_page_fits_its_card() -> None:
+def test_the_example_on_the_gpu_page_fits_its_gpu() -> None:
     text = (DOCS / "howto" / "gpu.md").read_text()
     match = re.search(r"coevo train (\S+) --dry-run --card (\S+) \\\n(.*)\n", text)
     assert match
@@ -85,7 +85,7 @@ def test_the_example_of_the_page_fits_its_card() -> None:
 
 
 @pytest.mark.parametrize("part", ["presets-on-a-cpu", "presets-on-a-gpu"])
-def test_the_list_of_the_docs_has_the_descriptions_of_the_command(part: str) -> None:
+def test_the_docs_list_presets_with_the_descriptions_of_the_command(part: str) -> None:
     text = (DOCS / "presets.md").read_text()
     table = text.partition(f"<!-- part {part} -->")[2].partition("<!-- end -->")[0]
     on_a_cpu = part.endswith("cpu")

@@ -47,7 +47,7 @@ def snapshot_of(folder: Path) -> WorkProgress:
     return snapshot
 
 
-def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Path) -> None:
+def test_the_progress_file_shows_what_is_done_the_time_left_and_the_cost(tmp_path: Path) -> None:
     clock = Clock()
     with file(tmp_path, clock) as progress:
         assert read_progress(tmp_path) is None  # it has not begun
@@ -75,7 +75,7 @@ def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Pat
     assert [past.name for past in snapshot.phases] == ["warm-up", "train static"]
 
 
-def test_it_is_written_about_once_a_second(tmp_path: Path) -> None:
+def test_the_progress_file_is_written_about_once_per_second(tmp_path: Path) -> None:
     clock = Clock()
     with file(tmp_path, clock) as progress:
         progress.begin_phase("train", 100)
@@ -85,7 +85,7 @@ def test_it_is_written_about_once_a_second(tmp_path: Path) -> None:
             assert snapshot_of(tmp_path).done == done // 4 * 4
 
 
-def test_parts_add_up_and_later_ones_are_reckoned_with(tmp_path: Path) -> None:
+def test_costs_of_parts_add_up_and_later_parts_count_in_the_time_left(tmp_path: Path) -> None:
     clock = Clock()
     with file(tmp_path, clock) as progress:
         progress.begin_part(1, 3, "static-1", None)
@@ -113,7 +113,9 @@ def test_parts_add_up_and_later_ones_are_reckoned_with(tmp_path: Path) -> None:
         (ValueError("key sk-123"), "failed", "ValueError"),
     ],
 )
-def test_how_it_ended_is_told(tmp_path: Path, error: BaseException, state: str, kind: str) -> None:
+def test_the_progress_file_shows_how_the_work_ended(
+    tmp_path: Path, error: BaseException, state: str, kind: str
+) -> None:
     def work() -> None:
         with file(tmp_path, Clock()) as progress:
             progress.begin_phase("train", 10)
@@ -125,13 +127,13 @@ def test_how_it_ended_is_told(tmp_path: Path, error: BaseException, state: str, 
     assert "sk-123" not in (tmp_path / "progress.json").read_text()
 
 
-def test_work_that_was_refused_leaves_nothing(tmp_path: Path) -> None:
+def test_refused_work_leaves_no_progress_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"), file(tmp_path / "new", Clock()):
         raise ValueError("no")
     assert not (tmp_path / "new").exists()
 
 
-def test_work_that_was_killed_does_not_look_alive(tmp_path: Path) -> None:
+def test_killed_work_is_read_as_stopped(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -156,7 +158,7 @@ sys.stdin.read()
 
 
 @given(st.integers(0, 2000))
-def test_a_file_that_is_cut_or_damaged_is_none(
+def test_a_truncated_or_damaged_progress_file_is_read_as_none(
     tmp_path_factory: pytest.TempPathFactory, place: int
 ) -> None:
     folder = tmp_path_factory.mktemp("cut")
@@ -169,7 +171,7 @@ def test_a_file_that_is_cut_or_damaged_is_none(
     assert read_progress(folder) is None
 
 
-def test_a_folder_that_cannot_be_written_ends_nothing(
+def test_an_unwritable_folder_gives_one_warning_and_does_not_stop_the_work(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "taken").write_text("")
@@ -203,7 +205,9 @@ def test_a_reader_never_stops_a_process_from_locking_a_folder(tmp_path: Path) ->
 @given(
     st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 50)), max_size=40), st.integers(1, 60)
 )
-def test_a_pace_is_never_negative(moves: list[tuple[float, int]], total: int) -> None:
+def test_the_estimated_time_left_is_never_negative(
+    moves: list[tuple[float, int]], total: int
+) -> None:
     clock = Clock()
     pace = Pace(total, clock=clock)
     for seconds, done in moves:
@@ -214,7 +218,7 @@ def test_a_pace_is_never_negative(moves: list[tuple[float, int]], total: int) ->
         assert left == 0 if done >= total else True
 
 
-def test_a_pace_follows_work_that_becomes_slower() -> None:
+def test_the_estimated_time_left_follows_work_that_becomes_slower() -> None:
     clock = Clock()
     pace = Pace(1000, clock=clock)
     for done in range(1, 101):
@@ -236,11 +240,11 @@ def test_a_pace_follows_work_that_becomes_slower() -> None:
         (172_800, "2 d 0 h"),
     ],
 )
-def test_durations_in_words(seconds: float, text: str) -> None:
+def test_durations_are_printed_in_words(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-def test_a_person_sees_how_long_it_takes_and_what_models_cost(
+def test_progress_lines_show_the_time_left_and_what_models_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
@@ -260,7 +264,7 @@ def test_a_person_sees_how_long_it_takes_and_what_models_cost(
     ]
 
 
-def test_steps_and_tokens_are_told_before_an_episode_has_ended(
+def test_steps_and_tokens_are_shown_before_an_episode_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, out = Clock(), io.StringIO()
@@ -298,7 +302,7 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
     ]
 
 
-def test_an_installation_tells_how_far_it_is(
+def test_an_installation_reports_its_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with show_installation("appworld", tmp_path) as tell:
@@ -316,7 +320,7 @@ def test_an_installation_tells_how_far_it_is(
     assert "making the world (MB): 170 of 340" in capsys.readouterr().err
 
 
-def test_a_whole_run_is_told_of(finished: Path) -> None:
+def test_a_run_reports_its_phases_and_cost(finished: Path) -> None:
     snapshot = snapshot_of(finished)
     assert (snapshot.work, snapshot.name, snapshot.state) == ("train", "toy-run", "finished")
     assert [past.name for past in snapshot.phases] == [
@@ -337,7 +341,7 @@ def test_a_whole_run_is_told_of(finished: Path) -> None:
     assert shared is None or snapshot.cost.env_steps > spent - 2 * shared
 
 
-def test_an_evaluation_is_told_of(coevo: Coevo, finished: Path) -> None:
+def test_an_evaluation_reports_its_progress(coevo: Coevo, finished: Path) -> None:
     done = json.loads(coevo("eval", "toy-run", "--policy", "random", "--name", "told", "--json"))
     snapshot = snapshot_of(Path("evals/told"))
     assert (snapshot.work, snapshot.name, snapshot.state) == ("eval", "told", "finished")

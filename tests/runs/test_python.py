@@ -24,7 +24,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_it_is_the_same_as_the_command(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_from_python_gives_the_same_weights_as_the_command(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     summary = coevo_gym.train(TOY, name="mine")
     assert summary.name == "mine"
     command = read_json(finished / "summary.json")
@@ -39,7 +41,7 @@ def test_it_is_the_same_as_the_command(finished: Path, capsys: pytest.CaptureFix
         coevo_gym.train(TOY, name="mine")
 
 
-def test_all_ways_to_give_settings_are_one() -> None:
+def test_all_ways_to_pass_settings_give_the_same_config() -> None:
     with open(TOY, "rb") as file:
         tree = tomllib.load(file)
     sets = {"seed": 7, "learner.epochs": 2}
@@ -61,7 +63,9 @@ def test_a_misspelt_policy_gets_a_suggestion() -> None:
             coevo_gym.evaluate("toy", policy)
 
 
-def test_evaluating_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_a_benchmark_without_a_name_stores_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     row = coevo_gym.evaluate("toy", "scripted", sets={"evaluation.n_tasks": 4}, progress=True)
     assert (row.name, row.success, row.n_tasks) == ("scripted", 1.0, 4)
     assert "scripted: 4/4" in capsys.readouterr().out
@@ -70,7 +74,7 @@ def test_evaluating_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
         coevo_gym.evaluate("toi")
 
 
-def test_an_evaluation_with_a_name_is_kept() -> None:
+def test_a_named_evaluation_is_stored() -> None:
     few = {"sets": {"evaluation.n_tasks": 4}, "samples": 2, "name": "mine"}
     row = coevo_gym.evaluate("toy", "random", **few)  # type: ignore[arg-type]
     folder = EvalFolder.of("mine")
@@ -86,7 +90,9 @@ def test_an_evaluation_with_a_name_is_kept() -> None:
         coevo_gym.evaluate("toy", "random", on="webshop")
 
 
-def test_a_stop_is_an_interrupt_that_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_training_raises_an_interrupt_with_the_resume_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def stopped(*arguments: object, **keywords: object) -> None:
         raise Stopped
 
@@ -95,7 +101,9 @@ def test_a_stop_is_an_interrupt_that_says_how_to_go_on(monkeypatch: pytest.Monke
         coevo_gym.train(TOY, name="mine")
 
 
-def test_a_second_stop_leaves_the_process_alive(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_stop_raises_an_interrupt_without_ending_the_process(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

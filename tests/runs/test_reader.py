@@ -50,7 +50,7 @@ def files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
-def test_reading_leaves_no_trace(folder: Path) -> None:
+def test_reading_a_run_changes_no_files(folder: Path) -> None:
     fill(folder).close()
     before = files(folder)
     reader = RunReader(folder / "run.db")
@@ -59,7 +59,7 @@ def test_reading_leaves_no_trace(folder: Path) -> None:
     assert files(folder) == before == {"run.db": before["run.db"]}
 
 
-def test_a_folder_that_is_read_only(folder: Path) -> None:
+def test_a_run_in_a_read_only_folder_can_be_read(folder: Path) -> None:
     fill(folder).close()
     folder.chmod(0o555)
     with unprivileged():
@@ -67,7 +67,7 @@ def test_a_folder_that_is_read_only(folder: Path) -> None:
         assert RunReader(folder / "run.db").rounds()[0].result == RESULT
 
 
-def test_what_a_run_under_way_has_written_is_seen(folder: Path) -> None:
+def test_a_reader_sees_what_an_unfinished_run_has_written(folder: Path) -> None:
     store, reader = fill(folder), RunReader(folder / "run.db")
     assert (folder / "run.db-wal").exists()
     assert len(reader.rounds()) == 1
@@ -85,13 +85,13 @@ def test_a_reader_cannot_write(folder: Path) -> None:
         store.close()
 
 
-def test_a_missing_file_is_named_and_not_made(folder: Path) -> None:
+def test_a_missing_database_raises_and_is_not_created(folder: Path) -> None:
     with pytest.raises(StoreError, match=r"run\.db, .* is missing\. .* restore the file"):
         RunReader(folder / "run.db")
     assert not files(folder)
 
 
-def test_a_file_of_another_schema(folder: Path) -> None:
+def test_a_database_with_another_schema_version_is_refused(folder: Path) -> None:
     with sqlite3.connect(folder / "run.db") as database:
         database.execute("PRAGMA user_version=99")
     database.close()

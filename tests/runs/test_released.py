@@ -73,7 +73,7 @@ def release(store: RunStore, *tasks: Task) -> None:
     store.add_decisions([Decision(task.id, "released", at="now") for task in tasks])
 
 
-def test_what_is_held_can_be_read(store: RunStore) -> None:
+def test_held_tasks_are_read_with_their_round_and_verdict(store: RunStore) -> None:
     evolver = StoredEvolver(Holds(), store, arm="a")
     for number in (1, 2):
         apply(store, evolver, later(number), step=number)
@@ -104,7 +104,7 @@ def test_released_tasks_join_in_the_order_of_the_decisions(store: RunStore) -> N
     assert apply(store, evolver, later(4), 4).accepted == (NATIVE[6], NATIVE[5], NATIVE[1])
 
 
-def test_the_latest_decision_counts(store: RunStore) -> None:
+def test_the_latest_decision_about_a_held_task_counts(store: RunStore) -> None:
     evolver = StoredEvolver(Holds(), store, arm="a")
     apply(store, evolver, later(1), 1)
     release(store, NATIVE[1])
@@ -114,8 +114,8 @@ def test_the_latest_decision_counts(store: RunStore) -> None:
     assert apply(store, evolver, later(3), 3).accepted == (NATIVE[4], NATIVE[1])
 
 
-def test_a_round_that_is_run_again_gives_what_it_gave(store: RunStore) -> None:
-    """As a run does that was killed after the round, and goes on from before it."""
+def test_a_repeated_round_gives_the_same_result_despite_later_releases(store: RunStore) -> None:
+    """A run killed after a round repeats it when it resumes from an earlier checkpoint."""
     evolver = StoredEvolver(Holds(), store, arm="a")
     apply(store, evolver, later(1), 1)
     release(store, NATIVE[1])
@@ -127,7 +127,7 @@ def test_a_round_that_is_run_again_gives_what_it_gave(store: RunStore) -> None:
     assert apply(store, evolver, later(3), 3).accepted == (NATIVE[4], NATIVE[3])
 
 
-def test_it_joins_again_where_the_round_that_it_joined_is_forgotten(store: RunStore) -> None:
+def test_a_released_task_joins_again_if_the_round_it_joined_is_deleted(store: RunStore) -> None:
     evolver = StoredEvolver(Holds(), store, arm="a")
     apply(store, evolver, later(1), 1)
     release(store, NATIVE[1])
@@ -136,7 +136,7 @@ def test_it_joins_again_where_the_round_that_it_joined_is_forgotten(store: RunSt
     assert apply(store, evolver, later(2, seed=3), 2).accepted == (NATIVE[4], NATIVE[1])
 
 
-def test_arms_begin_with_the_same_tasks_whatever_was_released_meanwhile(store: RunStore) -> None:
+def test_arms_share_their_initial_tasks_despite_releases_in_between(store: RunStore) -> None:
     holds = Holds()
     one = StoredEvolver(holds, store, shared=FIRST, arm="a")
     other = StoredEvolver(holds, store, by="other", shared=FIRST, arm="b")
@@ -147,7 +147,7 @@ def test_arms_begin_with_the_same_tasks_whatever_was_released_meanwhile(store: R
         assert apply(store, evolver, later(1), 1, arm).accepted[1:] == (NATIVE[1],)
 
 
-def test_another_arm_does_not_get_what_it_did_not_find(store: RunStore) -> None:
+def test_a_released_task_joins_only_the_arm_that_found_it(store: RunStore) -> None:
     one, other = (StoredEvolver(Holds(), store, by=arm, arm=arm) for arm in "ab")
     apply(store, one, later(1), 1)
     release(store, NATIVE[1])

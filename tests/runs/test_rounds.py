@@ -39,7 +39,7 @@ class Finds:
         return RoundResult(round_id=round.id, accepted=(TASKS[self.number],))
 
 
-def test_equal_rounds_share_a_result_where_the_same_explorer_goes(tmp_path: Path) -> None:
+def test_equal_rounds_with_the_same_explorer_run_once_and_share_a_result(tmp_path: Path) -> None:
     with closing(RunStore(tmp_path / "run.db")) as store:
         ours, others, third = Finds(0), Finds(1), Finds(2)
         arms = [
@@ -56,7 +56,7 @@ def test_equal_rounds_share_a_result_where_the_same_explorer_goes(tmp_path: Path
         assert third.ran == 1
 
 
-def test_who_carries_out_a_round_is_told_apart() -> None:
+def test_different_explorers_give_different_round_settings_hashes() -> None:
     sets = ["arms=static,coevolve,far,own", "arm.far.method=coevolve", "arm.own.method=coevolve"]
     config = load_config(TOY, sets=[*sets, "arm.far.set.explorer.walks=5"]).config
     assembly, arms = Assembly(config), arm_configs(config)
@@ -70,7 +70,7 @@ def test_who_carries_out_a_round_is_told_apart() -> None:
     assert len({by("far"), by("own", Finds(0)), ""}) == 3
 
 
-def test_killed_after_its_own_round_an_arm_goes_on_with_its_tasks(
+def test_an_arm_killed_after_its_own_round_resumes_with_its_tasks(
     child: Callable[..., Child], tmp_path: Path
 ) -> None:
     folders = [tmp_path / "runs" / name for name in ("whole", "cut")]
@@ -114,7 +114,7 @@ def results(tmp_path: Path) -> list[tuple[str, int]]:
     return [(arm, pool_size) for arm, _, pool_size in rows]
 
 
-def test_arms_that_look_for_equally_many_tasks_begin_with_the_same(
+def test_arms_that_want_equally_many_initial_tasks_share_them(
     results: list[tuple[str, int]],
 ) -> None:
     assert results == [("static", 8), ("far", 8), ("small", 4)]

@@ -90,7 +90,7 @@ def forget() -> None:
 Coevo = Callable[..., Child]
 
 
-def test_a_killed_run_on_a_users_env_grows_and_ends_as_if_nothing_had_happened(
+def test_a_killed_run_on_a_users_env_grows_and_ends_like_an_uninterrupted_one(
     child: Coevo, here: Path
 ) -> None:
     functions = {"env": "Twice", "propose": "more", "reference": "reference"}
@@ -134,7 +134,7 @@ def mine(place: str) -> Any:
     return load_function(f"mine.py:{place}")
 
 
-def test_a_run_from_python_stores_where_its_rows_and_functions_are(here: Path) -> None:
+def test_a_run_from_python_stores_the_paths_of_its_rows_and_functions(here: Path) -> None:
     from_rows("rows.jsonl", mine("check"), propose=mine("more"), name="sums", timeout_s=9)
     first = train("sums")
     rows = read_json(Path("runs/mine/manifest.json"))["config"]["benchmark"]["rows"]
@@ -146,7 +146,7 @@ def test_a_run_from_python_stores_where_its_rows_and_functions_are(here: Path) -
 
 
 @pytest.mark.slow
-def test_worker_processes_change_nothing_and_tools_are_found_again(here: Path) -> None:
+def test_worker_processes_change_no_results_and_tools_are_found_again(here: Path) -> None:
     from_rows("rows.jsonl", mine("check"), tools=[mine("is_right_tool")], name="sums")
     first = train("sums", **{"rollout.workers": 2})
     tools = read_json(Path("runs/mine/manifest.json"))["config"]["benchmark"]["rows"]["tools"]
@@ -199,7 +199,7 @@ def test_a_run_whose_rows_or_functions_changed_is_refused(here: Path, what: str)
     assert "\n" not in str(refused.value)
 
 
-def test_files_of_one_name_in_two_folders_do_not_mix(here: Path) -> None:
+def test_function_files_with_the_same_name_in_two_folders_do_not_mix(here: Path) -> None:
     other = here / "other"
     other.mkdir()
     (other / "mine.py").write_text(MINE.replace('str(row["answer"])', '"a"'))
@@ -216,7 +216,7 @@ def test_files_of_one_name_in_two_folders_do_not_mix(here: Path) -> None:
         load_function("mine.py")
 
 
-def test_a_comment_elsewhere_in_the_file_changes_nothing(here: Path) -> None:
+def test_a_new_comment_in_the_function_file_does_not_prevent_a_resume(here: Path) -> None:
     from_rows("rows.jsonl", mine("check"), name="sums")
     first = train("sums")
     half_done("mine")
@@ -224,7 +224,7 @@ def test_a_comment_elsewhere_in_the_file_changes_nothing(here: Path) -> None:
     assert coevo_gym.resume("mine").arms == first.arms
 
 
-def test_rows_that_only_python_knows_are_made_again_before_the_run_continues(here: Path) -> None:
+def test_a_run_on_rows_from_memory_resumes_only_after_from_rows_is_called(here: Path) -> None:
     def make(right: str = "b") -> object:
         return from_rows(ROWS, lambda row, answer: answer == right, name="memory")
 
@@ -243,7 +243,7 @@ def test_rows_that_only_python_knows_are_made_again_before_the_run_continues(her
     assert coevo_gym.resume("mine").arms == first.arms
 
 
-def test_functions_in_a_settings_file_run_only_once_the_user_permits_it(here: Path) -> None:
+def test_functions_in_a_settings_file_run_only_after_permission(here: Path) -> None:
     Path("their.toml").write_text(
         'extends = "quickstart"\n[benchmark.rows]\nfile = "rows.jsonl"\nverify = "mine.py:check"\n'
         "[warmup]\nn_tasks = 2\n[loop]\nmax_steps = 0\n"

@@ -62,7 +62,7 @@ def another_writer(folder: Path) -> Iterator[None]:
         holder.join()
 
 
-def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
+def test_runs_list_shows_the_state_of_each_run_and_evaluation(coevo: Coevo) -> None:
     coevo("eval", "toy-run", "--policy", "random", "--name", "floor")
     for name in ("cut", "broken"):
         shutil.copytree(RUN, RUN.with_name(name))
@@ -93,7 +93,7 @@ def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
     assert "Available tables: table" in coevo("runs", "list", "nosuch", code=2)
 
 
-def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:
+def test_runs_list_shows_the_phase_of_a_running_run(coevo: Coevo) -> None:
     (RUN / "summary.json").unlink()
     with another_writer(RUN), ProgressFile(Silent(), RUN, "train", "toy-run") as progress:
         progress.begin_phase("train static", 8)
@@ -106,7 +106,7 @@ def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:
     assert RUN.is_dir()
 
 
-def test_a_listing_where_there_is_nothing(
+def test_runs_list_and_gc_work_in_an_empty_folder(
     coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -116,9 +116,7 @@ def test_a_listing_where_there_is_nothing(
     assert not list(Path.cwd().iterdir())
 
 
-def test_a_run_is_deleted_when_somebody_agrees(
-    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_rm_deletes_only_with_yes(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Pass --yes" in coevo("runs", "rm", "toy-run", code=2)
     assert RUN.is_dir()
     shutil.copytree(RUN, "runs/table/static-1")
@@ -134,19 +132,19 @@ def test_a_run_is_deleted_when_somebody_agrees(
 
 
 @pytest.mark.parametrize("name", [".", "..", "runs", "/", "evals", ""])
-def test_nothing_else_can_be_deleted(coevo: Coevo, name: str) -> None:
+def test_runs_rm_refuses_paths_that_are_not_runs(coevo: Coevo, name: str) -> None:
     assert "There is no run" in coevo("runs", "rm", name, "--yes", code=2)
     assert RUN.is_dir()
 
 
-def test_a_link_is_not_followed(coevo: Coevo, tmp_path: Path) -> None:
+def test_runs_rm_refuses_a_symbolic_link(coevo: Coevo, tmp_path: Path) -> None:
     RUN.rename(tmp_path / "elsewhere")
     RUN.symlink_to(tmp_path / "elsewhere")
     assert "is a symbolic link" in coevo("runs", "rm", "toy-run", "--yes", code=2)
     assert (tmp_path / "elsewhere" / "run.db").is_file()
 
 
-def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
+def test_runs_gc_deletes_only_unneeded_files(coevo: Coevo) -> None:
     before = json.loads(coevo("eval", "toy-run", "--policy", "static", "--json"))
     checkpoints = RUN / "checkpoints" / "static"
     old = Checkpoints(checkpoints).older_files()
@@ -184,7 +182,7 @@ def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
     assert read_json(Path("runs/cut/summary.json")) == read_json(RUN / "summary.json")
 
 
-def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> None:
+def test_runs_gc_does_not_delete_an_older_checkpoint_if_the_latest_is_damaged(coevo: Coevo) -> None:
     checkpoints = Checkpoints(RUN / "checkpoints" / "static")
     latest, before = (path for _, path in checkpoints._find_files())
     latest.write_bytes(b"damaged")
@@ -193,7 +191,7 @@ def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> 
     assert before.is_file()
 
 
-def test_what_is_written_to_meanwhile_is_left_alone(coevo: Coevo, beside: Path) -> None:
+def test_runs_gc_leaves_a_run_in_use_alone(coevo: Coevo, beside: Path) -> None:
     (RUN / ".summary.json.part").write_bytes(b"12345")
     coevo("runs", "list")  # goes to the folder
     items = removing.find_freeable()

@@ -60,7 +60,7 @@ def stored(path: Path, *episodes: Trajectory, spelt: bool = True) -> ViewReader:
     return ViewReader(path)
 
 
-def test_candidates_come_back_with_their_probabilities(tmp_path: Path) -> None:
+def test_candidates_are_stored_with_their_probabilities(tmp_path: Path) -> None:
     chances = (0.7, 0.2, 0.1)
     names = ("go", "stay", "press a very long button " * 9)
     logprobs = tuple(math.log(chance) for chance in chances)
@@ -77,7 +77,7 @@ def test_candidates_come_back_with_their_probabilities(tmp_path: Path) -> None:
     assert reader.stored_parts() == {"choices": True, "tokens": False, "advantages": True}
 
 
-def test_tokens_come_back_with_what_the_model_was_told(tmp_path: Path) -> None:
+def test_tokens_are_stored_with_the_prompt_of_the_model(tmp_path: Path) -> None:
     first = TokenDecision((1, 2, 3), (4, 5), (-0.5, -0.25), policy_version=2)
     goes_on = TokenDecision((1, 2, 3, 4, 5, 1, 2, 3), (4, 6), (-0.1, -1.5), policy_version=2)
     anew = TokenDecision((1, 3), (5,), (-0.3,), policy_version=4)
@@ -93,7 +93,7 @@ def test_tokens_come_back_with_what_the_model_was_told(tmp_path: Path) -> None:
     assert reader.stored_parts()["tokens"]
 
 
-def test_who_cannot_spell_stores_no_texts(tmp_path: Path) -> None:
+def test_no_token_texts_are_stored_without_a_decoder(tmp_path: Path) -> None:
     sampled = TokenDecision((1, 2, 3), (4, 5), (-0.5, -0.25))
     reader = stored(tmp_path / "run.db", episode(step(sampled)), spelt=False)
     (sample,) = reader.sampled_decisions("a", "group-1", 0) or ()
@@ -102,12 +102,12 @@ def test_who_cannot_spell_stores_no_texts(tmp_path: Path) -> None:
     assert reader.token_texts([4]) == {}
 
 
-def test_scripts_decide_nothing(tmp_path: Path) -> None:
+def test_no_decisions_are_stored_for_scripts(tmp_path: Path) -> None:
     reader = stored(tmp_path / "run.db", episode(step(None)))
     assert reader.sampled_decisions("a", "group-1", 0) is None
 
 
-def test_advantages_are_of_an_episode_or_of_its_steps(tmp_path: Path) -> None:
+def test_advantages_are_stored_per_episode_or_per_step(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     reader = stored(path, episode(step(None)), episode(step(None), step(None)))
     assert reader.advantages("a", "group-1", 0) == 0.25
@@ -120,7 +120,7 @@ def test_advantages_are_of_an_episode_or_of_its_steps(tmp_path: Path) -> None:
     assert reader.sampled_decisions("a", "group-1", 0) is None
 
 
-def test_of_episodes_that_are_not_kept_nothing_else_is(tmp_path: Path) -> None:
+def test_no_decisions_or_advantages_are_stored_for_unrecorded_episodes(tmp_path: Path) -> None:
     chose = ChoiceDecision(View("i", "o"), ("go", "stay"), 0, -0.5)
     group = Group("group-1", TASK, 1, (episode(step(chose)),))
     for record in ("signals", "none"):
@@ -137,7 +137,7 @@ def test_of_episodes_that_are_not_kept_nothing_else_is(tmp_path: Path) -> None:
     names=st.lists(st.text(max_size=30), min_size=1),
     data=st.data(),
 )
-def test_any_candidates_come_back(names: list[str], data: st.DataObject) -> None:
+def test_any_candidates_survive_a_json_round_trip(names: list[str], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(names) - 1))
     chose = ChoiceDecision(View("i", "o"), tuple(names), place, -0.5)
     packed = sampled_to_json(episode(step(chose)), lambda text: text, None)

@@ -77,7 +77,7 @@ class Phases(RunProgress):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
-def test_every_evaluation_of_a_run_has_its_temperature(
+def test_every_evaluation_of_a_run_uses_the_evaluation_temperature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temperature: float
 ) -> None:
     asked: dict[str, set[float]] = {}
@@ -106,7 +106,9 @@ def test_every_evaluation_of_a_run_has_its_temperature(
 @pytest.mark.parametrize(
     ("record", "expected"), [("all", True), ("signals", False), ("none", False)]
 )
-def test_trajectories_are_kept_as_the_run_says(tmp_path: Path, record: str, expected: bool) -> None:
+def test_evaluation_trajectories_are_stored_only_if_all_is_recorded(
+    tmp_path: Path, record: str, expected: bool
+) -> None:
     run(tmp_path / "run", *SAMPLED, f"store.record={record}")
     reader = RunReader(tmp_path / "run" / "run.db")
     for arm, steps in ((RANDOM, [0]), (WARMUP, [0]), ("static", [2, 4])):
@@ -135,7 +137,7 @@ class Recording:
         return [Completion("", None) for _ in requests]
 
 
-def test_a_language_model_is_asked_at_the_temperature(tmp_path: Path) -> None:
+def test_a_language_model_is_evaluated_at_the_evaluation_temperature(tmp_path: Path) -> None:
     (tmp_path / "toy.j2").write_text(PROMPT)
     sets = ["policy.kind=transformers", f"policy.prompt={tmp_path / 'toy.j2'}"]
     config = load_config(TOY, sets=[*sets, "evaluation.temperature=0.6"], environ={}).config
@@ -145,7 +147,7 @@ def test_a_language_model_is_asked_at_the_temperature(tmp_path: Path) -> None:
     assert policy.temperatures == [0.6, 1.0]
 
 
-def test_what_an_evaluation_draws_is_not_missing_in_training(
+def test_sampling_in_evaluations_does_not_change_training(
     tmp_path: Path, sampled: tuple[Path, RunSummary]
 ) -> None:
     weights = {
@@ -157,7 +159,7 @@ def test_what_an_evaluation_draws_is_not_missing_in_training(
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.slow
-def test_the_draws_of_a_language_model_in_training_are_its_own(tmp_path: Path) -> None:
+def test_sampling_in_evaluations_does_not_change_language_model_training(tmp_path: Path) -> None:
     (tmp_path / "toy.j2").write_text(PROMPT)
     model = make_tiny_llama(tmp_path / "llama")
     sets = [
@@ -184,7 +186,7 @@ def test_the_draws_of_a_language_model_in_training_are_its_own(tmp_path: Path) -
     assert norms[-1] > 0, "nothing is learned from what was drawn after an evaluation"
 
 
-def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, RunSummary]) -> None:
+def test_each_sample_is_stored_and_each_task_counts_once(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     reader = RunReader(RunFolder(folder).database)
     tasks = [task.id for task in reader.evaluated_tasks()]
@@ -205,7 +207,9 @@ def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, RunS
     assert any(mixed), "all samples of a task are alike"
 
 
-def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, RunSummary]) -> None:
+def test_the_report_and_the_table_count_tasks_and_not_samples(
+    sampled: tuple[Path, RunSummary],
+) -> None:
     folder, summary = sampled
     assert summary.samples == SAMPLES
     run = RunCollection(Library([RunFolder(folder)])).runs()[0]
@@ -226,7 +230,7 @@ def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, RunSummary]) 
             assert line["solved"] == "".join(str(int(one)) for one in solved)
 
 
-def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
+def test_comparisons_count_tasks_and_not_samples(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     rows = {row.name: row for row in summary.table}
     comparison = compare(*find_sides(str(folder), None))
@@ -238,7 +242,7 @@ def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
     assert floor.uneven == ("actions: greedy in A, sampled at temperature 1 in B",)
 
 
-def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> None:
+def test_the_viewer_shows_one_row_per_task(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     collection = RunCollection(Library([str(folder)]))
     shelf_run = collection.run(folder.name)
@@ -257,7 +261,7 @@ def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> No
     assert [point.episodes for point in points] == [10, 10, 10]
 
 
-def test_one_sample_is_drawn_again_by_a_later_evaluation(tmp_path: Path) -> None:
+def test_a_later_evaluation_reproduces_a_single_sample(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "evaluation.temperature=3")
     row = next(row for row in summary.table if row.name == "static")
     job = make_run_job(RunFolder(tmp_path / "run"), "static", "val")

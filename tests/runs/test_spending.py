@@ -70,7 +70,7 @@ def billed(server: FakeOpenAI) -> int:
         (f"max_usd_total={CAP * USD_PER_TOKEN}", ("--trials=2", "--no-cut")),
     ],
 )
-def test_three_starts_stay_below_a_cap_together(
+def test_three_starts_of_an_evaluation_together_stay_below_the_cap(
     server: FakeOpenAI, child: NewChild, tmp_path: Path, cap: str, trials: tuple[str, ...]
 ) -> None:
     arguments = command(server, f"--set=policy.endpoint.{cap}", *trials)
@@ -91,7 +91,9 @@ def test_three_starts_stay_below_a_cap_together(
     assert progress.cost.tokens == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
-def test_a_summary_begins_with_what_its_episodes_took(server: FakeOpenAI, coevo: Coevo) -> None:
+def test_a_summary_contains_the_tokens_and_cost_of_its_episodes(
+    server: FakeOpenAI, coevo: Coevo
+) -> None:
     summary = json.loads(coevo(*command(server, "--set=evaluation.n_tasks=3"), "--json"))
     assert summary["tokens"] == billed(server) > 0
     assert summary["usd"] == pytest.approx(billed(server) * USD_PER_TOKEN)
@@ -100,7 +102,7 @@ def test_a_summary_begins_with_what_its_episodes_took(server: FakeOpenAI, coevo:
     assert usage["capped_tokens"] == billed(server)
 
 
-def test_a_damaged_count_is_told(server: FakeOpenAI, coevo: Coevo) -> None:
+def test_a_damaged_usage_file_is_an_error(server: FakeOpenAI, coevo: Coevo) -> None:
     arguments = command(server, "--set=evaluation.n_tasks=3")
     coevo(*arguments)
     folder = Path("evals/mine")
@@ -116,7 +118,7 @@ def a_prompt(text: str) -> Prompt:
 
 
 @pytest.mark.parametrize("capped", ["advisor", "explorer.model.endpoint"])
-def test_caps_on_rounds_hold_over_starts_that_are_killed(
+def test_caps_on_rounds_hold_over_killed_starts(
     server: FakeOpenAI, tmp_path: Path, capped: str
 ) -> None:
     sets = {

@@ -73,7 +73,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_nothing_that_is_set_aside_is_practised_explored_or_stored(done: Path) -> None:
+def test_held_out_tasks_are_never_trained_on_explored_or_stored(done: Path) -> None:
     reader = RunReader(RunFolder(done).database)
     tasks = reader.tasks()
     assert {task.split for task in tasks} == {Split.TRAIN}
@@ -82,7 +82,7 @@ def test_nothing_that_is_set_aside_is_practised_explored_or_stored(done: Path) -
     assert any("held_out" in verdict.reason for verdict in leaks), "no draft lay there"
 
 
-def test_an_arm_s_number_is_the_mean_over_its_last_evaluations(done: Path) -> None:
+def test_the_number_of_an_arm_is_the_mean_of_its_last_evaluations(done: Path) -> None:
     summary = read_json(done / "summary.json")
     assert summary["split"] == "held_out"
     for row in summary["table"][2:]:
@@ -94,7 +94,7 @@ def test_an_arm_s_number_is_the_mean_over_its_last_evaluations(done: Path) -> No
         assert row["n_tasks"] == evaluations[-1]["episodes"] == 23
 
 
-def test_late_evaluations_by_formula() -> None:
+def test_mean_of_last_averages_the_last_evaluations_without_the_warm_up() -> None:
     rates = (0.1, 0.5, 0.6, 0.8)
     each = [
         {
@@ -116,7 +116,7 @@ def test_late_evaluations_by_formula() -> None:
     assert mean_of_last(each, 9)["success_rate"] == pytest.approx(19 / 30), "without the warm-up"
 
 
-def test_what_is_evaluated_is_the_average_also_afterwards(done: Path) -> None:
+def test_averaged_weights_are_evaluated_during_and_after_the_run(done: Path) -> None:
     arm = read_json(done / "summary.json")["arms"]["static"]
     evaluation = evaluate_job(make_run_job(RunFolder(done), "static", "held_out"))
     last = arm["evaluations"][-1]
@@ -133,7 +133,7 @@ def test_what_is_evaluated_is_the_average_also_afterwards(done: Path) -> None:
     assert weights_hash(policy) != arm["weights"], "nothing was averaged"
 
 
-def test_a_repeat_draws_the_same_tasks_in_another_order(done: Path) -> None:
+def test_a_repeated_arm_draws_the_same_tasks_in_another_order(done: Path) -> None:
     rounds = RunReader(RunFolder(done).database).rounds()
     first = {each.arm: [t.id for t in each.result.accepted] for each in rounds if each.step == 0}
     assert first["static"] == first["again"]
@@ -144,7 +144,7 @@ def test_a_repeat_draws_the_same_tasks_in_another_order(done: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
-def test_a_run_that_stops_ends_as_if_it_never_had(done: Path, tmp_path: Path, at: int) -> None:
+def test_a_stopped_run_ends_like_an_uninterrupted_one(done: Path, tmp_path: Path, at: int) -> None:
     folder, asked = tmp_path / "run", 0
 
     def stop() -> bool:
@@ -162,7 +162,7 @@ def test_a_run_that_stops_ends_as_if_it_never_had(done: Path, tmp_path: Path, at
 def test_a_killed_run_loses_no_evaluation(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps after the last checkpoint are done again, their evaluations too."""
+    """Steps after the last checkpoint are repeated, with their evaluations."""
 
     class Killed(Exception):
         pass
@@ -182,7 +182,7 @@ def test_a_killed_run_loses_no_evaluation(
     assert read_json(folder / "summary.json") == read_json(done / "summary.json")
 
 
-def test_nothing_that_is_set_aside_is_imported_into_the_run(done: Path, tmp_path: Path) -> None:
+def test_held_out_tasks_are_not_imported_into_the_run(done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(done, folder)
     native = BENCHMARK.tasks(Split.TRAIN)
@@ -199,7 +199,7 @@ def test_nothing_that_is_set_aside_is_imported_into_the_run(done: Path, tmp_path
     assert "belongs to a held_out task" in drafted.problem
 
 
-def test_evaluations_may_begin_late(tmp_path: Path) -> None:
+def test_evaluate_from_skips_earlier_evaluations(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     sets = [*SETS, "arms=static", "loop.evaluate_from=0.5", "evaluation.last=9"]
     summary = train(folder, load_config(TOY, sets=sets, environ={}), quiet(), lambda: False)
@@ -209,7 +209,7 @@ def test_evaluations_may_begin_late(tmp_path: Path) -> None:
     assert summary.table[-1].success == pytest.approx(fmean(rates[1:]))
 
 
-def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_path: Path) -> None:
+def test_evaluating_trained_tasks_does_not_change_the_run(done: Path, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     sets = [*SETS, "arms=static,coevolve", "evaluation.n_trained=6"]
     summary = train(folder, load_config(TOY, sets=sets, environ={}), quiet(), lambda: False)
@@ -231,6 +231,6 @@ def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_p
     assert rate == last[-1]["eval.warmup_tasks_success"]
 
 
-def test_a_run_without_it_cannot_be_evaluated_there(finished: Path) -> None:
+def test_a_run_without_held_out_tasks_cannot_be_evaluated_on_them(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"benchmark\.hold_out"):
         evaluate_job(make_run_job(RunFolder(finished), "static", "held_out"))

@@ -80,7 +80,9 @@ def bare(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, steps=tuple(replace(s, decision=None) for s in trajectory.steps))
 
 
-def test_all_comes_back_in_another_process_or_this(store: RunStore, tmp_path: Path) -> None:
+def test_stored_groups_and_rounds_are_read_back_also_after_reopening(
+    store: RunStore, tmp_path: Path
+) -> None:
     groups = [group(TASKS[0], 0), group(TASKS[1], 1)]
     store.add_groups("a", 1, groups, [fired(groups[0])])
     store.add_round("a", 1, 99, 12, ROUND, RESULT)
@@ -110,7 +112,9 @@ def test_all_comes_back_in_another_process_or_this(store: RunStore, tmp_path: Pa
 @pytest.mark.parametrize(
     ("record", "episodes", "signals"), [("all", 4, 1), ("signals", 2, 1), ("none", 0, 0)]
 )
-def test_levels_of_recording(tmp_path: Path, record: Record, episodes: int, signals: int) -> None:
+def test_the_recording_level_decides_what_is_stored(
+    tmp_path: Path, record: Record, episodes: int, signals: int
+) -> None:
     store = RunStore(tmp_path / "run.db", record=record)
     groups = [group(TASKS[0], 0), group(TASKS[1], 1)]
     store.add_groups("a", 1, groups, [fired(groups[1])])
@@ -130,7 +134,7 @@ def test_each_text_is_stored_once(store: RunStore, tmp_path: Path) -> None:
     database.close()
 
 
-def test_the_same_round_is_found_again_and_another_is_not(store: RunStore) -> None:
+def test_a_stored_result_is_found_only_for_the_same_round(store: RunStore) -> None:
     assert store.result(ROUND) is None
     store.add_result(ROUND, RESULT)
     assert store.result(ROUND) == RESULT
@@ -138,7 +142,7 @@ def test_the_same_round_is_found_again_and_another_is_not(store: RunStore) -> No
     assert store.result(ROUND.model_copy(update={"known": ()})) is None
 
 
-def test_rewind_forgets_one_arm_after_a_step(store: RunStore) -> None:
+def test_delete_after_deletes_later_steps_of_one_arm_only(store: RunStore) -> None:
     for arm in ("a", "b"):
         for step in (1, 2):
             one = group(TASKS[step], step)
@@ -156,7 +160,7 @@ def test_rewind_forgets_one_arm_after_a_step(store: RunStore) -> None:
     assert not store.trajectories("a")
 
 
-def test_storing_again_what_is_there_changes_nothing(store: RunStore) -> None:
+def test_storing_the_same_step_twice_changes_nothing(store: RunStore) -> None:
     one = group(TASKS[0], 0)
     for _ in range(2):
         store.add_groups("a", 1, [one], [fired(one)])
@@ -165,7 +169,7 @@ def test_storing_again_what_is_there_changes_nothing(store: RunStore) -> None:
     assert len(store.rounds()) == len(store.signals("a")) == 1
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(store: RunStore, tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_acknowledged_writes(store: RunStore, tmp_path: Path) -> None:
     first = group(TASKS[0], 0)
     store.add_groups("a", 1, [first], [fired(first)])
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
@@ -179,7 +183,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(store: RunStore, tmp_pa
     assert len(store.trajectories("a")) == 2 + 2 * len(many)
 
 
-def test_a_file_that_is_no_store(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_run_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     path.write_text("not a database, and long enough to be seen as none" * 100)
     with pytest.raises(StoreError, match=r"run.db: file is not a database. The file is damaged"):
@@ -192,7 +196,7 @@ def test_a_file_that_is_no_store(tmp_path: Path) -> None:
         RunStore(path)
 
 
-def test_a_row_that_cannot_be_read_is_explained(store: RunStore) -> None:
+def test_an_unreadable_row_of_the_database_is_explained(store: RunStore) -> None:
     store.add_tasks(TASKS[:2])
     store._db.execute("UPDATE tasks SET body = x'7878'")
     with pytest.raises(StoreError, match=r"A row in .*run.db cannot be read.*Restore a copy"):
@@ -212,7 +216,7 @@ class TestNotes:
         note(GROUPS[1], kind="failure_mode", label="", source="model"),
     )
 
-    def test_they_come_back(self, store: RunStore) -> None:
+    def test_notes_are_read_back(self, store: RunStore) -> None:
         store.add_notes("a", 1, self.NOTES)
         store.add_notes("a", 2, self.NOTES[:1])
         store.add_notes("b", 1, ())
@@ -227,12 +231,12 @@ class TestNotes:
                 ("a", 2, "turn_label", "pass", 1),
             ]
 
-    def test_a_step_that_is_stored_again_replaces_what_was_there(self, store: RunStore) -> None:
+    def test_storing_a_step_again_replaces_its_notes(self, store: RunStore) -> None:
         store.add_notes("a", 1, self.NOTES)
         store.add_notes("a", 1, self.NOTES[1:])
         assert store.notes("a") == Notes(self.NOTES[1:])
 
-    def test_rewinding_forgets_those_of_later_steps(self, store: RunStore) -> None:
+    def test_delete_after_deletes_notes_of_later_steps(self, store: RunStore) -> None:
         for step in (1, 2, 3):
             store.add_notes("a", step, [note(self.GROUPS[0], value=step)])
             store.add_notes("b", step, [note(self.GROUPS[0], value=step)])
@@ -240,13 +244,15 @@ class TestNotes:
         assert [entry.value for entry in store.notes("a")] == [1]
         assert len(store.notes("b")) == 3
 
-    def test_none_keeps_none(self, tmp_path: Path) -> None:
+    def test_recording_level_none_stores_no_notes(self, tmp_path: Path) -> None:
         with closing(RunStore(tmp_path / "run.db", record="none")) as store:
             store.add_notes("a", 1, self.NOTES)
             assert store.notes("a") == Notes()
 
 
-def test_changes_of_advice_come_back_and_are_rewound(store: RunStore, tmp_path: Path) -> None:
+def test_advice_changes_are_read_back_and_deleted_with_later_steps(
+    store: RunStore, tmp_path: Path
+) -> None:
     origin = AdviceOrigin(texts={"content": "Look."}, task_id="t", group_id="g", index=1)
     added, measured = AdviceState(id="x", origin=origin), AdviceState(id="x", utility=0.5, groups=1)
     store.add_advice("a", 1, {"pool": [AdviceState(id="y")]})
@@ -263,7 +269,7 @@ def test_changes_of_advice_come_back_and_are_rewound(store: RunStore, tmp_path: 
         assert ViewReader(none.path).advice("a") == []
 
 
-def test_what_an_episode_was_shown_and_through_what_comes_back(store: RunStore) -> None:
+def test_an_episode_is_stored_with_its_shown_texts_interface_and_cues(store: RunStore) -> None:
     original = group(TASKS[0], 0)
     steps = tuple(
         replace(s, shown=f"{LONG} {n}") for n, s in enumerate(original.trajectories[0].steps)

@@ -31,7 +31,7 @@ def ended(place: int, *, success: bool = True, sample: int = 0) -> Evaluated:
     return Evaluated(TASKS[place].id, success, float(success), "solved", 4, sample)
 
 
-def test_an_evaluation_comes_back_and_is_replaced_as_a_whole(
+def test_an_evaluation_is_read_back_and_replaced_as_a_whole(
     store: RunStore, tmp_path: Path
 ) -> None:
     store.add_evaluation("a", 3, [ended(0), ended(1, success=False)])
@@ -48,7 +48,7 @@ def test_an_evaluation_comes_back_and_is_replaced_as_a_whole(
     assert reader.evaluation_steps("a") == []
 
 
-def test_evaluated_tasks_lie_apart_and_hold_no_ground_truth(store: RunStore) -> None:
+def test_evaluated_tasks_are_stored_separately_without_ground_truth(store: RunStore) -> None:
     tasks = [evaluated_task(task) for task in TASKS[:3]]
     store.add_evaluated_tasks(tasks)
     store.add_evaluated_tasks(tasks[:1])
@@ -58,7 +58,7 @@ def test_evaluated_tasks_lie_apart_and_hold_no_ground_truth(store: RunStore) -> 
     assert not truth & {str(value) for value in tasks[0]}
 
 
-def test_a_trajectory_is_kept_with_an_episode(store: RunStore) -> None:
+def test_an_evaluation_trajectory_is_stored_with_its_episode(store: RunStore) -> None:
     steps = (
         Step(LONG, LONG, "press red", extras={"a": (1, 2)}, said="<think>red</think>"),
         Step("short", LONG, "done", reward=1.0, terminated=True, calls=("done",)),
@@ -73,7 +73,7 @@ def test_a_trajectory_is_kept_with_an_episode(store: RunStore) -> None:
     assert store.eval_trajectory("a", 0, TASKS[0].id) is None
 
 
-def test_a_run_keeps_each_evaluation_by_task(finished: Path) -> None:
+def test_a_run_stores_each_evaluation_by_task(finished: Path) -> None:
     reader = RunReader(finished / "run.db")
     table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
     tasks = [task.id for task in reader.evaluated_tasks()]

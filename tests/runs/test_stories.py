@@ -36,7 +36,7 @@ def sections(text: str) -> list[str]:
     return [line.partition(" ──")[0] for line in text.splitlines() if " ──" in line]
 
 
-def test_an_accepted_task_is_told_from_its_signal_to_its_reference(coevo: Coevo) -> None:
+def test_tasks_show_prints_an_accepted_task_from_its_signal_to_its_solution(coevo: Coevo) -> None:
     text = coevo("tasks", "show", told.ACCEPTED.name, "--run", "told")
     assert sections(text) == [
         *("Signal", "Context", "Brief", "Walk 1, 12 steps", "What went otherwise than planned"),
@@ -59,13 +59,13 @@ def test_an_accepted_task_is_told_from_its_signal_to_its_reference(coevo: Coevo)
         assert phrase in text, phrase
 
 
-def test_what_a_model_wrote_cannot_steer_the_terminal(coevo: Coevo) -> None:
+def test_text_written_by_a_model_cannot_control_the_terminal(coevo: Coevo) -> None:
     for id in (told.ACCEPTED.name, "aaaa0000"):
         for full in ([], ["--full"]):
             assert "\x1b" not in coevo("tasks", "show", id, "--run", "told", *full)
 
 
-def test_walks_are_cut_for_reading(coevo: Coevo) -> None:
+def test_tasks_show_shortens_walks_unless_full_is_passed(coevo: Coevo) -> None:
     cut = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told")
     assert "4 more" in cut
     assert "--full prints everything" in cut
@@ -75,7 +75,9 @@ def test_walks_are_cut_for_reading(coevo: Coevo) -> None:
     assert told_whole[0] == 40 > told_whole[1]
 
 
-def test_ids_are_there_to_be_copied(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_show_prints_ids_unbroken_in_a_narrow_terminal(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     text = coevo("tasks", "show", told.ACCEPTED.name, "--run", "told")
     for id in (told.ACCEPTED.id, told.DRAFTS[0].id, told.ACCEPTED.name):
@@ -90,14 +92,14 @@ def test_ids_are_there_to_be_copied(coevo: Coevo, monkeypatch: pytest.MonkeyPatc
         (told.HELD.id[:8], ["held and waits for review", "the first of its scenario", "Task"]),
     ],
 )
-def test_a_draft_that_was_not_accepted_is_told_as_well(
+def test_tasks_show_prints_rejected_and_held_drafts(
     coevo: Coevo, id: str, phrases: list[str]
 ) -> None:
     text = coevo("tasks", "show", id, "--run", "told")
     assert all(part in text for part in phrases), text
 
 
-def test_programs_get_the_task_and_its_history(coevo: Coevo) -> None:
+def test_tasks_show_json_contains_the_task_and_its_history(coevo: Coevo) -> None:
     whole = json.loads(coevo("tasks", "show", told.ACCEPTED.id, "--run", "told", "--json"))
     history = whole.pop("history")
     assert whole == json.loads(told.ACCEPTED.to_json())
@@ -113,7 +115,7 @@ def test_programs_get_the_task_and_its_history(coevo: Coevo) -> None:
     assert rejected["history"]["verdict"]["gate"] == "solve"
 
 
-def test_a_task_of_a_script_is_told_as_far_as_it_is_known(coevo: Coevo) -> None:
+def test_tasks_show_prints_what_is_known_of_a_scripted_task(coevo: Coevo) -> None:
     rows = json.loads(coevo("tasks", "told", "--json"))
     first = coevo("tasks", "show", rows[0]["name"], "--run", "told")
     assert "round-0 of static and coevolve" in first
@@ -124,14 +126,14 @@ def test_a_task_of_a_script_is_told_as_far_as_it_is_known(coevo: Coevo) -> None:
     assert later["instruction"] in text
 
 
-def test_a_native_task_of_a_run_is_shown_as_ever(coevo: Coevo) -> None:
+def test_tasks_show_prints_a_native_task_without_history(coevo: Coevo) -> None:
     assert "history" not in json.loads(
         coevo("tasks", "show", told.PARENT.name, "--run", "told", "--json")
     )
     assert "1  press red" in coevo("tasks", "show", told.PARENT.name, "--run", "told")
 
 
-def test_an_id_must_say_enough(coevo: Coevo, run: Path) -> None:
+def test_an_unknown_id_is_refused_and_a_full_id_finds_its_story(coevo: Coevo, run: Path) -> None:
     assert "has no task or draft 'x'" in coevo("tasks", "show", "x", "--run", "told", code=2)
     assert "has no task or draft" in coevo("tasks", "show", "ff%_", "--run", "told", code=2)
     ids = [row["id"] for row in json.loads(coevo("tasks", "told", "--json"))]
@@ -142,7 +144,7 @@ def test_an_id_must_say_enough(coevo: Coevo, run: Path) -> None:
         assert story.verdict.task_id == id
 
 
-def test_an_id_that_could_be_several_things(run: Path) -> None:
+def test_an_ambiguous_id_is_refused_with_its_matches(run: Path) -> None:
     twins = [
         verdict.model_copy(update={"draft_id": f"abcd{number}", "task_id": ""})
         for number, verdict in enumerate(told.RESULT.verdicts[:2])
@@ -173,7 +175,7 @@ def decisions(run: Path) -> list[tuple[str, str, str]]:
     return [(one.task_id, one.what, one.reason) for one in entries]
 
 
-def test_what_waits_is_listed(coevo: Coevo) -> None:
+def test_tasks_review_lists_the_held_tasks(coevo: Coevo) -> None:
     text = coevo("tasks", "review", "told")
     assert all(task.name in text for task in (told.HELD, told.SECOND, told.THIRD))
     assert "Of 3 tasks that were held, 3 wait." in text
@@ -183,7 +185,7 @@ def test_what_waits_is_listed(coevo: Coevo) -> None:
     assert "3 tasks are held" in coevo("tasks", "review")
 
 
-def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:
+def test_tasks_review_options_release_and_reject_held_tasks(coevo: Coevo, run: Path) -> None:
     by_draft = told.DRAFTS[2].id
     why = "its words are odd"
     arguments = ("--release", told.HELD.name, "--reject", by_draft, "--reason", why)
@@ -200,7 +202,7 @@ def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:
     assert "it joins the next round" in text
 
 
-def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> None:
+def test_tasks_review_changes_nothing_if_one_option_is_invalid(coevo: Coevo, run: Path) -> None:
     name, other = told.HELD.name, told.SECOND.name
     for arguments, message in (
         (["--release", name, "--release", "nosuch"], "does not match a held task"),
@@ -213,7 +215,7 @@ def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> No
     assert decisions(run) == []
 
 
-def test_a_task_that_is_practised_cannot_be_rejected(coevo: Coevo, run: Path) -> None:
+def test_a_task_that_is_already_in_the_pool_cannot_be_rejected(coevo: Coevo, run: Path) -> None:
     coevo("tasks", "review", "told", "--release", told.HELD.name)
     update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
     told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
@@ -222,7 +224,7 @@ def test_a_task_that_is_practised_cannot_be_rejected(coevo: Coevo, run: Path) ->
     assert "coevolve in round-51" in coevo("tasks", "show", told.HELD.name, "--run", "told")
 
 
-def test_a_person_is_asked_about_each(
+def test_tasks_review_asks_about_each_held_task(
     coevo: Coevo, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from coevo_gym.cli.output import console
@@ -246,7 +248,9 @@ def test_a_person_is_asked_about_each(
     assert told.THIRD.instruction in text
 
 
-def test_a_run_in_which_nothing_was_held(coevo: Coevo, run: Path, finished: Path) -> None:
+def test_tasks_review_of_a_run_without_held_tasks_lists_none(
+    coevo: Coevo, run: Path, finished: Path
+) -> None:
     shutil.copytree(finished, run.with_name("bare"))
     assert "Of 0 tasks that were held, 0 wait." in coevo("tasks", "review", "bare")
 

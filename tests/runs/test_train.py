@@ -66,7 +66,7 @@ def assert_same(run: Path, other: Path) -> None:
     assert rows(run, "results", "key, round_id") == rows(other, "results", "key, round_id")
 
 
-def test_a_run_leaves_everything_behind(finished: Path) -> None:
+def test_a_run_writes_its_manifest_summary_report_and_trajectories(finished: Path) -> None:
     manifest = read_json(finished / "manifest.json")
     assert manifest["config"]["seed"] == manifest["seed"] == 3
     assert manifest["model"].startswith("tiny-")
@@ -90,7 +90,7 @@ def test_a_run_leaves_everything_behind(finished: Path) -> None:
     assert not list(finished.rglob("*.part"))
 
 
-def test_arms_share_their_start_and_only_one_evolves(finished: Path) -> None:
+def test_arms_share_their_initial_tasks_and_only_coevolve_evolves(finished: Path) -> None:
     arms = read_json(finished / "summary.json")["arms"]
     assert arms["static"]["rounds"] == 1 < arms["coevolve"]["rounds"]
     assert arms["static"]["pool_size"] == 8 < arms["coevolve"]["pool_size"]
@@ -101,7 +101,7 @@ def test_arms_share_their_start_and_only_one_evolves(finished: Path) -> None:
     assert begin[0] | {"arm": ""} == begin[1] | {"arm": ""}
 
 
-def test_a_budget_that_the_first_tasks_use_up_is_warned_of(child: NewChild) -> None:
+def test_a_budget_used_up_by_the_initial_tasks_gives_a_warning(child: NewChild) -> None:
     running = child("train", TOY, "--set", "loop.max_env_steps=1", "--set", "loop.max_steps=none")
     assert running.end() == 0, running.text
     assert re.search(
@@ -110,7 +110,7 @@ def test_a_budget_that_the_first_tasks_use_up_is_warned_of(child: NewChild) -> N
     )
 
 
-def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
+def test_no_held_out_task_is_trained_on_or_stored(finished: Path) -> None:
     assert {split for (split,) in rows(finished, "tasks", "split")} == {"train"}
 
 
@@ -118,7 +118,7 @@ def open_run(run: Path) -> ShownRun:
     return RunCollection(Library([RunFolder(run)])).runs()[0]
 
 
-def test_the_report_shows_the_run(finished: Path) -> None:
+def test_the_numbers_of_the_report_match_the_run(finished: Path) -> None:
     run = open_run(finished)
     detail, measures, sets = run_detail(run), run_measures(run), task_set(run)
     static, coevolve = detail.arms[2:]
@@ -167,7 +167,7 @@ KILLED_AT = [
 
 
 @pytest.mark.parametrize("line", KILLED_AT)
-def test_a_killed_run_ends_as_if_it_never_was(
+def test_a_killed_run_ends_like_an_uninterrupted_one(
     child: NewChild, finished: Path, tmp_path: Path, line: str
 ) -> None:
     # Checkpoints are two steps apart, so that steps are lost and done again.
@@ -181,7 +181,7 @@ def test_a_killed_run_ends_as_if_it_never_was(
     assert_same(tmp_path / "runs" / "toy-run", finished)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(
+def test_ctrl_c_saves_a_run_and_prints_how_to_resume(
     child: NewChild, finished: Path, tmp_path: Path
 ) -> None:
     running = child("train", TOY)
@@ -196,7 +196,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     assert_same(tmp_path / "runs" / "toy-run", finished)
 
 
-def test_ctrl_c_twice_exits_now(child: NewChild, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_exits_at_once(child: NewChild, tmp_path: Path) -> None:
     running = child("train", TOY, module="tests.runs.blocked")
     running.wait_for("waiting")
     running.process.send_signal(signal.SIGINT)
@@ -206,7 +206,7 @@ def test_ctrl_c_twice_exits_now(child: NewChild, tmp_path: Path) -> None:
     assert "Traceback" not in running.text
 
 
-def test_an_arm_leaves_its_memory_to_the_next(child: NewChild) -> None:
+def test_an_arm_frees_its_memory_before_the_next_one(child: NewChild) -> None:
     run = child("train", TOY, "--set=loop.max_steps=1", module="tests.runs.lifetimes")
     assert run.end() == 0, run.text
     assert run.text.count("learners in memory: 0") == 2
@@ -221,7 +221,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return exit_.value.code
 
 
-def test_a_full_disk_is_explained_and_survived(
+def test_a_full_disk_is_reported_and_the_run_can_be_resumed(
     finished: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -249,7 +249,7 @@ def test_a_full_disk_is_explained_and_survived(
     assert_same(tmp_path / "runs" / "toy-run", finished)
 
 
-def test_a_run_whose_gradients_are_no_numbers_ends_and_says_why(
+def test_a_run_with_non_finite_gradients_ends_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -261,7 +261,7 @@ def test_a_run_whose_gradients_are_no_numbers_ends_and_says_why(
     assert output.out.count("warning: optimiser step skipped") == 3
 
 
-def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+def test_a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one(
     child: NewChild, finished: Path, tmp_path: Path
 ) -> None:
     running = child("train", TOY)
@@ -277,7 +277,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     assert_same(run, finished)
 
 
-def test_what_is_called_success_is_success_whatever_is_learned_from(
+def test_success_does_not_depend_on_the_training_reward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -292,7 +292,7 @@ def test_what_is_called_success_is_success_whatever_is_learned_from(
     assert list(curve.success) == [line["success"] for line in lines]
 
 
-def test_dynamic_sampling_does_not_hide_what_was_set_aside() -> None:
+def test_training_success_includes_groups_filtered_by_dynamic_sampling() -> None:
     assert training_success({"success": 0.5, "success_before_filter": 0.9}) == 0.9
     assert training_success({"success": 0.5}) == 0.5
     assert training_success({}) is None
@@ -322,7 +322,7 @@ def test_the_reference_is_saved_once_for_all_arms(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
+def test_a_loaded_checkpoint_does_not_stay_in_memory(
     child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped(child, tmp_path)
@@ -347,7 +347,7 @@ def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
 
 
 @pytest.mark.slow
-def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Path) -> None:
+def test_an_arm_is_not_resumed_with_other_initial_weights(child: NewChild, tmp_path: Path) -> None:
     folder = RunFolder(stopped(child, tmp_path)).checkpoints
     warmup = Checkpoints(folder / "warm-up", keep=1)
     start = warmup.latest()

@@ -69,7 +69,7 @@ def coevo(server: FakeOpenAI, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["eval", "webshop", "--policy=openai:fake", *sets, *arguments])
 
 
-def test_what_failed_at_first_succeeds_with_its_reflection(
+def test_a_failed_task_succeeds_in_the_next_trial_with_its_reflection(
     shopper: tuple[Shopper, FakeOpenAI],
 ) -> None:
     model, server = shopper
@@ -94,7 +94,7 @@ def test_what_failed_at_first_succeeds_with_its_reflection(
     }  # fmt: skip
 
 
-def test_the_same_command_goes_on(shopper: tuple[Shopper, FakeOpenAI]) -> None:
+def test_repeating_the_command_resumes_the_trials(shopper: tuple[Shopper, FakeOpenAI]) -> None:
     _, server = shopper
     first = coevo(server, "--trials=3", "--json", "--name=mine")
     asked = server.answered
@@ -112,7 +112,7 @@ def test_the_same_command_goes_on(shopper: tuple[Shopper, FakeOpenAI]) -> None:
     assert isinstance(coevo(server, "--trials=3", "--name=mine").exception, StoreError)
 
 
-def test_reflections_are_sampled_and_episodes_as_in_an_evaluation(
+def test_reflections_are_sampled_and_episodes_are_greedy(
     shopper: tuple[Shopper, FakeOpenAI],
 ) -> None:
     _, server = shopper
@@ -130,8 +130,12 @@ def test_reflections_are_sampled_and_episodes_as_in_an_evaluation(
     assert summary["reflection_temperature"] == 0.5
 
 
-@pytest.mark.parametrize("answer", ["No idea.", "{}", "x" * 1_000_000, '{"mistake": ""}'])
-def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(answer: str) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    ["No idea.", "{}", "x" * 1_000_000, '{"mistake": ""}'],
+    ids=["not-json", "empty-object", "million-characters", "empty-mistake"],
+)
+def test_unusable_reflections_are_counted_and_do_not_end_the_trials(answer: str) -> None:
     with FakeOpenAI(answer=Shopper(answer)) as server:
         done = coevo(server, "--trials=2")
     assert done.exit_code == 0, done.output
@@ -139,13 +143,13 @@ def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(answe
     assert "uses val outcomes" in " ".join(done.output.split())
 
 
-def test_cutting_is_for_trials(shopper: tuple[Shopper, FakeOpenAI]) -> None:
+def test_the_no_cut_option_requires_trials(shopper: tuple[Shopper, FakeOpenAI]) -> None:
     done = coevo(shopper[1], "--no-cut")
     assert isinstance(done.exception, ConfigError)
     assert "--trials" in str(done.exception)
 
 
-def test_an_endpoint_that_is_down_is_an_error_and_no_number() -> None:
+def test_a_dead_endpoint_raises_and_leaves_no_summary() -> None:
     with FakeOpenAI() as server:
         gone = server.url
     arguments = ["eval", "webshop", "--policy=openai:fake", "--trials=2", "--name=mine"]
@@ -156,7 +160,7 @@ def test_an_endpoint_that_is_down_is_an_error_and_no_number() -> None:
     assert not Path("evals/mine/summary.json").exists()
 
 
-def test_reflections_are_part_of_what_it_may_cost() -> None:
+def test_the_estimated_cost_includes_reflections() -> None:
     sets = ["evaluation.n_tasks=2", "benchmark.max_steps=6", "policy.endpoint.base_url=http://l/v1"]
     job = make_model_job("webshop", "openai:fake", "val", SILENT, sets=sets)
     (plain,), (tried,) = job.estimates(), replace(job, trials=TrialRules(3)).estimates()
@@ -164,7 +168,9 @@ def test_reflections_are_part_of_what_it_may_cost() -> None:
     assert tried.cost.calls == 3 * 2 * 6 + 2 * 2 * 2
 
 
-def test_trials_are_no_evaluation(shopper: tuple[Shopper, FakeOpenAI]) -> None:
+def test_trials_cannot_be_compared_or_resumed_as_an_evaluation(
+    shopper: tuple[Shopper, FakeOpenAI],
+) -> None:
     _, server = shopper
     assert coevo(server, "--trials=2", "--name=mine").exit_code == 0
     compared = CliRunner().invoke(app, ["compare", "evals/mine", "evals/mine"])
@@ -173,7 +179,7 @@ def test_trials_are_no_evaluation(shopper: tuple[Shopper, FakeOpenAI]) -> None:
 
 
 @pytest.mark.parametrize("more", [["--samples=2"], ["--by=all"]])
-def test_options_that_do_not_go_together(
+def test_options_that_conflict_with_trials_are_refused(
     shopper: tuple[Shopper, FakeOpenAI], more: list[str]
 ) -> None:
     done = coevo(shopper[1], "--trials=2", *more)
@@ -181,7 +187,7 @@ def test_options_that_do_not_go_together(
 
 
 @pytest.mark.parametrize("policy", ["random", "scripted"])
-def test_a_baseline_cannot_reflect(policy: str) -> None:
+def test_trials_of_a_baseline_are_refused(policy: str) -> None:
     arguments = [
         "eval",
         "webshop",

@@ -126,7 +126,7 @@ def straight(sets: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFo
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 2, 3, 4, 5])
-def test_stopped_after_any_epoch_it_ends_the_same(
+def test_a_warm_up_stopped_after_any_epoch_ends_the_same(
     straight: RunFolder,
     sets: list[str],
     tmp_path: Path,
@@ -148,7 +148,7 @@ def test_stopped_after_any_epoch_it_ends_the_same(
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5])
-def test_stopped_within_an_epoch_it_ends_the_same(
+def test_a_warm_up_stopped_within_an_epoch_ends_the_same(
     straight: RunFolder,
     sets: list[str],
     tmp_path: Path,
@@ -177,10 +177,10 @@ def test_stopped_within_an_epoch_it_ends_the_same(
     assert not epochs_of(folder).exists()
 
 
-def test_a_killed_one_goes_on_from_its_last_epoch(
+def test_a_killed_warm_up_resumes_from_its_last_epoch(
     straight: RunFolder, sets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Epochs of the tiny policy are over at once, and none of them is saved."""
+    """Epochs of the tiny policy are too short to be saved, so it starts again."""
     folder, epoch, begun = RunFolder(tmp_path / "run"), Imitator.run_epoch, list[int]()
 
     def dies(self: Imitator, *arguments: Any) -> None:
@@ -197,7 +197,7 @@ def test_a_killed_one_goes_on_from_its_last_epoch(
     assert equal(start_of(folder), start_of(straight))
 
 
-def test_one_that_was_killed_in_its_evaluation_imitates_nothing_again(
+def test_a_run_killed_in_the_warm_up_evaluation_does_not_imitate_again(
     llama: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Dies(Recorder):
@@ -216,7 +216,7 @@ def test_one_that_was_killed_in_its_evaluation_imitates_nothing_again(
     assert len(start_of(folder)["outcomes"]["warm-up"]) == 1
 
 
-def test_what_is_left_of_a_finished_warm_up_is_removed(tmp_path: Path) -> None:
+def test_leftover_epochs_of_a_finished_warm_up_are_deleted(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     begin(folder, TINY)
     folder.summary.unlink()
@@ -225,7 +225,7 @@ def test_what_is_left_of_a_finished_warm_up_is_removed(tmp_path: Path) -> None:
     assert not epochs_of(folder).exists()
 
 
-def test_a_state_of_other_demonstrations_is_refused(
+def test_a_warm_up_state_of_other_demonstrations_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / "run")
@@ -239,7 +239,9 @@ def test_a_state_of_other_demonstrations_is_refused(
         go_on(folder)
 
 
-def test_a_language_models_warm_up_says_how_far_it_is(llama: list[str], tmp_path: Path) -> None:
+def test_the_warm_up_of_a_language_model_reports_each_step(
+    llama: list[str], tmp_path: Path
+) -> None:
     recorder = Recorder()
     begin(RunFolder(tmp_path / "run"), llama, recorder)
     assert [phase for phase in recorder.phases if phase[0] in ("demonstrations", "warm-up")] == [
@@ -259,7 +261,7 @@ def test_a_language_models_warm_up_says_how_far_it_is(llama: list[str], tmp_path
     assert last == (EPOCHS * STEPS, {"tasks": "8"})
 
 
-def test_the_tiny_policys_is_one_line(tmp_path: Path) -> None:
+def test_the_warm_up_of_the_tiny_policy_is_reported_once(tmp_path: Path) -> None:
     recorder = Recorder()
     begin(RunFolder(tmp_path / "run"), TINY, recorder)
     assert [phase for phase in recorder.phases if phase[0] in ("demonstrations", "warm-up")] == [
@@ -271,7 +273,9 @@ def test_the_tiny_policys_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tiny", "llama"])
-def test_without_tasks_nothing_is_imitated(kind: str, llama: list[str], tmp_path: Path) -> None:
+def test_a_warm_up_without_tasks_imitates_nothing(
+    kind: str, llama: list[str], tmp_path: Path
+) -> None:
     recorder, folder = Recorder(), RunFolder(tmp_path / "run")
     begin(folder, [*(llama if kind == "llama" else TINY), "warmup.n_tasks=0"], recorder)
     assert ("warm-up", EPOCHS, {"tasks": "0"}) in recorder.updates

@@ -9,7 +9,7 @@ from tests.runs.conftest import TOY, Child
 from tests.runs.test_train import assert_same
 
 
-def test_weights_and_all_else_are_the_same(
+def test_a_run_with_worker_processes_equals_one_without(
     child: Callable[..., Child], finished: Path, tmp_path: Path
 ) -> None:
     run = child("train", TOY, "--set", "rollout.workers=2")
