@@ -39,7 +39,7 @@ def beside(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_tiny_policy_answers_no_questions() -> None:
+def test_a_study_that_queries_the_tiny_policy_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"analyst.model.kind: the studies of arm role_agent"
     ) as e:

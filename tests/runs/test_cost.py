@@ -104,7 +104,7 @@ def test_one_model_is_estimated_once_for_all_arms() -> None:
         ("https://8.8.8.8/v1", False),
     ],
 )
-def test_an_endpoint_is_local_by_its_host(url: str, local: bool) -> None:
+def test_local_endpoints_are_recognised_by_their_host(url: str, local: bool) -> None:
     assert is_local(url) is local
 
 

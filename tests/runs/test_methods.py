@@ -40,7 +40,9 @@ def task_draws(run: RunFolder, arm: str) -> list[str]:
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS if arm != "static"])
-def test_a_method_changes_weights_and_where_intended_task_draws(run: RunFolder, arm: str) -> None:
+def test_every_method_changes_the_weights_and_only_some_change_the_task_draws(
+    run: RunFolder, arm: str
+) -> None:
     summaries = read_json(run.summary)["arms"]
     assert summaries[arm]["weights"] != summaries["static"]["weights"]
     same_draws = task_draws(run, arm) == task_draws(run, "static")

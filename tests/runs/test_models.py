@@ -245,9 +245,7 @@ def test_a_replay_applies_overlapped_rounds_at_the_recorded_steps(
     assert rows(tmp_path / "one", "landings") == rows(tmp_path / "two", "landings") != []
 
 
-def test_a_spent_budget_limits_requests_without_ending_the_run(
-    server: Endpoint, tmp_path: Path
-) -> None:
+def test_budgets_limit_each_round_and_the_whole_run(server: Endpoint, tmp_path: Path) -> None:
     sets = small_settings(server.url, **{"advisor.max_calls_per_round": 40})
     sets |= {"explorer.model.endpoint.usd_per_million_completion_tokens": 1.0}
     sets |= {"advisor.max_usd_total": 0.05}
