@@ -272,14 +272,14 @@ def test_a_draft_that_proves_nothing_is_rejected(row: str, request: pytest.Fixtu
 @pytest.mark.parametrize(
     "row", ["webshop: padded with a page and back", "alfworld: padded with a door"]
 )
-def test_what_is_left_of_a_padded_reference_is_kept(row: str) -> None:
+def test_a_padded_reference_is_stored_without_its_padding(row: str) -> None:
     name, bad = ROWS[row]
     result = run_gates(default_gates(get_benchmark(name)), bad.draft())
     assert result.task is not None, result.verdict.reason
     assert result.task.solution == (GOOD.solution if name == "webshop" else way())
 
 
-def test_a_reference_is_too_short_without_what_it_does_not_need() -> None:
+def test_the_length_gate_does_not_count_steps_a_reference_does_not_need() -> None:
     result = run_gates(default_gates(get_benchmark("bfcl")), BFCL["padded with an echo"].draft())
     assert result.task is not None
     assert len(get_benchmark("bfcl").demonstration(result.task)) == 3
@@ -291,7 +291,7 @@ def test_a_reference_is_too_short_without_what_it_does_not_need() -> None:
     assert run_gates(gates, BFCL["padded with an echo"].draft()).verdict.gate == "length"
 
 
-def test_substance_cannot_be_turned_off() -> None:
+def test_the_substance_gate_cannot_be_turned_off() -> None:
     webshop = get_benchmark("webshop")
     for name in ("substance", "length", "build"):
         with pytest.raises(ValidationError, match=f"'{name}' cannot be turned off"):

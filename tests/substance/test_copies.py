@@ -46,7 +46,7 @@ def judged_again(known: Draft, change: Callable[[str], str]) -> GateResult:
 
 
 @pytest.mark.parametrize("name", slow_for(("webshop", "bfcl", "alfworld", "appworld"), "appworld"))
-def test_a_copy_in_other_words_is_rejected(
+def test_a_known_task_in_other_words_is_rejected_as_a_near_duplicate(
     name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if name == "appworld":

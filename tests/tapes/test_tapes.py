@@ -54,13 +54,13 @@ def test_every_tape_has_a_script() -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_tape_is_what_its_rules_make(name: str, tmp_path: Path) -> None:
+def test_a_tape_made_again_equals_the_stored_file(name: str, tmp_path: Path) -> None:
     make(name, tmp_path / "tape.jsonl")
     assert (tmp_path / "tape.jsonl").read_bytes() == tape_file(name).read_bytes()
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_the_shop_evolves_from_a_tape() -> None:
+def test_webshop_tasks_evolve_from_a_tape_without_a_model() -> None:
     result = replayed("webshop")
     assert as_bytes(result) == as_bytes(replayed("webshop"))
     assert len(result.accepted) >= 10
@@ -75,12 +75,12 @@ def test_the_shop_evolves_from_a_tape() -> None:
     assert any(brief and brief.exploration_objectives for brief in briefs)
 
 
-def test_the_tape_of_training_is_what_its_rules_make(tmp_path: Path) -> None:
+def test_the_training_tape_made_again_equals_the_stored_file(tmp_path: Path) -> None:
     make_training_tape(tmp_path / "tape.jsonl")
     assert (tmp_path / "tape.jsonl").read_bytes() == tape_file(OF_TRAINING).read_bytes()
 
 
-def test_a_run_of_the_preset_is_trained_from_a_tape(no_sockets: None, tmp_path: Path) -> None:
+def test_two_training_runs_on_one_tape_have_equal_results(no_sockets: None, tmp_path: Path) -> None:
     folders = [train_on_tape(tmp_path / name, tape_file(OF_TRAINING)) for name in ("one", "two")]
     first, second = (
         [applied.result for applied in RunReader(folder / "run.db").rounds("coevolve")]
@@ -115,7 +115,7 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in tape_file(name).read_text().splitlines()]
 
 
-def test_a_tape_holds_every_stage_and_every_fault() -> None:
+def test_the_webshop_tape_contains_every_stage_and_every_fault() -> None:
     counts = Counter(
         (line["template"].partition("@")[0], line["finish"]) for line in lines("webshop")
     )
@@ -126,7 +126,7 @@ def test_a_tape_holds_every_stage_and_every_fault() -> None:
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_a_tape_knows_its_own_round_alone() -> None:
+def test_a_tape_has_no_answers_for_another_round() -> None:
     with pytest.raises(AnswerMissing):
         replayed("webshop_first", Round.unguided(100, id="round-7", seed=1))
 
@@ -142,12 +142,12 @@ def check_first(name: str) -> None:
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_the_first_tasks_of_the_shop_come_from_a_tape() -> None:
+def test_the_first_webshop_tasks_are_found_from_a_tape() -> None:
     check_first("webshop_first")
 
 
 @pytest.mark.slow
-def test_the_first_tasks_of_the_apps_begin_as_their_rules_make_them(
+def test_the_tape_of_first_appworld_tasks_made_again_begins_like_the_stored_file(
     appworld_root: Path, tmp_path: Path
 ) -> None:
     few = Round.unguided(1, seed=1)
@@ -162,7 +162,9 @@ def test_the_first_tasks_of_the_apps_begin_as_their_rules_make_them(
 
 @pytest.mark.slow
 @pytest.mark.timeout(5_400)
-def test_the_first_tasks_of_the_apps_come_from_a_tape(appworld_root: Path, tmp_path: Path) -> None:
+def test_the_first_appworld_tasks_are_found_from_a_tape(
+    appworld_root: Path, tmp_path: Path
+) -> None:
     check_first("appworld_first")
     make("appworld_first", tmp_path / "tape.jsonl")
     assert (tmp_path / "tape.jsonl").read_bytes() == tape_file("appworld_first").read_bytes()

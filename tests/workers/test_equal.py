@@ -63,7 +63,7 @@ def both() -> Iterator[tuple[TaskVectorEnv, TaskVectorEnv]]:
     st.lists(st.lists(st.sampled_from(ACTIONS), min_size=N, max_size=N), max_size=12),
     st.lists(st.one_of(st.none(), st.integers(0, len(TRAIN) - 1)), min_size=N, max_size=N),
 )
-def test_whatever_is_done(
+def test_any_sequence_of_actions_gives_the_same_results_in_worker_processes(
     both: tuple[TaskVectorEnv, TaskVectorEnv],
     seed: int,
     actions: Sequence[Sequence[str]],
@@ -132,7 +132,7 @@ def play(env_id: str, tasks: Sequence[Task], n_steps: int, **kwargs: Any) -> Ite
         pytest.param("appworld", "CoEvolve-AppWorld-v0", 2, marks=pytest.mark.slow),
     ],
 )
-def test_real_benchmarks(
+def test_benchmarks_give_the_same_results_in_worker_processes(
     engine: Callable[[str], None], benchmark: str, env_id: str, n_steps: int
 ) -> None:
     engine(benchmark)
@@ -144,7 +144,7 @@ def test_real_benchmarks(
         same(first, second)
 
 
-def test_what_is_drawn() -> None:
+def test_render_returns_the_same_pages_in_worker_processes() -> None:
     pages = []
     for mode in ("in_process", "process"):
         envs = TaskVectorEnv("CoEvolve-WebShop-v0", 2, mode=mode, render_mode="html")

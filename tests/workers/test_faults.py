@@ -67,7 +67,7 @@ def played(actions: list[str], task: int) -> Any:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_episode_is_lost_and_the_others_never_notice(
+def test_a_worker_fault_loses_one_episode_and_leaves_the_others_unchanged(
     four: TaskVectorEnv, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     four.step(["press red"] * 4)
@@ -92,7 +92,7 @@ def test_one_episode_is_lost_and_the_others_never_notice(
         assert four.unwrapped_env(index).np_random.bit_generator.state != rngs[index - 1]
 
 
-def test_what_a_worker_dies_of_is_told(
+def test_the_cause_of_a_worker_death_is_logged(
     four: TaskVectorEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -104,7 +104,9 @@ def test_what_a_worker_dies_of_is_told(
     assert "RuntimeError: nobody expects this" in log
 
 
-def test_the_same_episodes_come_of_a_worker_that_is_killed_in_between(four: TaskVectorEnv) -> None:
+def test_other_episodes_of_a_killed_worker_are_restored_and_end_the_same(
+    four: TaskVectorEnv,
+) -> None:
     actions = [["press red", "press blue", "press amber", "done"][step] for step in range(4)]
     four.step([actions[0]] * 4)
     killed = pool_of(four).pids[0]
@@ -125,7 +127,7 @@ def test_the_same_episodes_come_of_a_worker_that_is_killed_in_between(four: Task
         assert trajectory_of(env).success == played(actions, index).success
 
 
-def test_an_episode_that_does_not_come_back_the_same_is_lost(
+def test_an_episode_whose_replay_differs_is_lost(
     four: TaskVectorEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     four.step(["press red"] * 4)
@@ -136,7 +138,9 @@ def test_an_episode_that_does_not_come_back_the_same_is_lost(
     assert infos["end_reason"].tolist() == ["worker_lost", "", "worker_lost", ""]
 
 
-def test_an_engine_that_is_not_the_same_twice_is_not_played_again(four: TaskVectorEnv) -> None:
+def test_an_episode_of_a_nondeterministic_env_is_lost_instead_of_replayed(
+    four: TaskVectorEnv,
+) -> None:
     spec = four.unwrapped_env(2).spec
     assert spec is not None
     spec.nondeterministic = True
@@ -145,7 +149,7 @@ def test_an_engine_that_is_not_the_same_twice_is_not_played_again(four: TaskVect
 
 
 @pytest.mark.parametrize(("hook", "code"), [("begin", 7), ("act", 8), ("grade", 9)])
-def test_workers_that_do_nothing_but_die_are_an_error(hook: str, code: int) -> None:
+def test_workers_that_fail_every_time_raise_an_error(hook: str, code: int) -> None:
     envs = TaskVectorEnv(faulty.ENV_ID, 1, n_workers=1, breaks_at=hook)
     lost = list[str]()
 
@@ -169,7 +173,7 @@ def test_workers_that_do_nothing_but_die_are_an_error(hook: str, code: int) -> N
     envs.close()
 
 
-def test_a_curriculum_keeps_nothing_of_workers_that_fail_for_good() -> None:
+def test_a_curriculum_records_no_episode_of_workers_that_fail_every_time() -> None:
     curriculum = Recorder()
     envs = TaskVectorEnv(faulty.ENV_ID, 2, n_workers=2, breaks_at="act")
     sampler = EvolvingVectorSampler(envs, curriculum, group_size=2)
@@ -185,14 +189,14 @@ def test_a_curriculum_keeps_nothing_of_workers_that_fail_for_good() -> None:
     assert not any(group.trajectories for group in curriculum.seen)
 
 
-def test_what_succeeds_in_between_is_no_row(four: TaskVectorEnv) -> None:
+def test_failures_with_successes_in_between_raise_no_error(four: TaskVectorEnv) -> None:
     for _ in range(RESTARTS + 2):
         four.step(["kill", "press red", "press red", "press red"])
         mask = np.array([True] * 4)
         four.reset(options={"reset_mask": mask})
 
 
-def test_engines_of_different_workers_work_at_once(four: TaskVectorEnv, tmp_path: Path) -> None:
+def test_engines_of_different_workers_run_concurrently(four: TaskVectorEnv, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     *_, infos = four.step([f"read {pipe}", f"write {pipe}", "done", "done"])  # or it never ends
@@ -200,7 +204,7 @@ def test_engines_of_different_workers_work_at_once(four: TaskVectorEnv, tmp_path
 
 
 @pytest.mark.parametrize("bad", [5, None, b"done"])
-def test_a_bad_action_moves_no_env(four: TaskVectorEnv, bad: object) -> None:
+def test_an_action_of_the_wrong_type_steps_no_env(four: TaskVectorEnv, bad: object) -> None:
     before = four.views
     with pytest.raises(TypeError, match="An action of env 3 must be a string"):
         four.step(["press red", "press red", "press red", bad])  # type: ignore[list-item]
@@ -209,7 +213,9 @@ def test_a_bad_action_moves_no_env(four: TaskVectorEnv, bad: object) -> None:
     assert infos["step"].tolist() == [1] * 4
 
 
-def test_an_error_of_a_caller_is_that_error(four: TaskVectorEnv) -> None:
+def test_an_unknown_task_raises_its_own_error_and_the_workers_stay_usable(
+    four: TaskVectorEnv,
+) -> None:
     with pytest.raises(coevo_gym.CoevoError, match="no task 'nothing'"):
         four.reset(options={"tasks": ["nothing", *TRAIN[:3]]})
     assert four.over.all()
@@ -217,7 +223,7 @@ def test_an_error_of_a_caller_is_that_error(four: TaskVectorEnv) -> None:
     assert not four.over.any()
 
 
-def test_an_interrupt_leaves_no_answer_behind(
+def test_an_interrupted_step_leaves_no_stale_answer_for_the_next_one(
     four: TaskVectorEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     four.step(["press red"] * 4)
@@ -236,7 +242,7 @@ def test_an_interrupt_leaves_no_answer_behind(
     assert four.unwrapped_env(0).view.observation.endswith("Pressed: red amber.")
 
 
-def test_a_lost_place_of_a_curriculum_is_run_again_and_is_no_failure() -> None:
+def test_a_lost_episode_of_a_group_is_run_again_and_is_no_failure() -> None:
     curriculum = Recorder()
     envs = TaskVectorEnv(faulty.ENV_ID, 3, n_workers=2)
     sampler = EvolvingVectorSampler(envs, curriculum, group_size=3)
@@ -260,7 +266,7 @@ def test_a_lost_place_of_a_curriculum_is_run_again_and_is_no_failure() -> None:
     sampler.close()
 
 
-def test_nothing_runs_before_a_reset_and_after_a_close() -> None:
+def test_workers_run_only_between_reset_and_close() -> None:
     envs = TaskVectorEnv(faulty.ENV_ID, 2, n_workers=2)
     assert pool_of(envs).pids == (None, None)
     envs.reset(seed=0)
@@ -284,7 +290,7 @@ def test_fresh_envs_can_be_copied(copied: Any) -> None:
         envs.close()
 
 
-def test_one_env_of_two_copies_has_its_own_engine() -> None:
+def test_copies_of_an_env_have_separate_engines() -> None:
     pool = WorkerPool(1)
     env = pool.put(gym.make(faulty.ENV_ID, disable_env_checker=True)).unwrapped
     twin = copy.copy(env)
@@ -307,12 +313,12 @@ def test_one_env_of_two_copies_has_its_own_engine() -> None:
         ({"mode": "process", "worker_timeout_s": 0}, "timeout_s must be a positive number"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_worker_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TaskVectorEnv(faulty.ENV_ID, 2, **arguments)
 
 
-def test_an_env_with_modes_of_its_own_keeps_them() -> None:
+def test_a_mode_that_belongs_to_the_env_is_passed_to_the_env() -> None:
     envs = gym.make_vec("CoEvolve-BFCL-v0", num_envs=2, mode="train")
     assert [env.unwrapped.mode for env in envs.unwrapped.envs] == ["train"] * 2  # type: ignore[attr-defined]
 
@@ -327,13 +333,15 @@ def test_an_env_with_modes_of_its_own_keeps_them() -> None:
         ("CoEvolve-BFCL-v0", 2, "in_process"),
     ],
 )
-def test_who_has_workers_by_default(engine: Any, env_id: str, num_envs: int, mode: str) -> None:
+def test_the_default_use_of_workers_depends_on_benchmark_and_number_of_envs(
+    engine: Any, env_id: str, num_envs: int, mode: str
+) -> None:
     engine(env_id.split("-")[1].lower())
     envs = gym.make_vec(env_id, num_envs=num_envs)
     assert (envs.unwrapped.workers is not None) == (mode == "process")  # type: ignore[attr-defined]
 
 
-def test_only_fresh_envs_of_ours_in_a_module_go_to_workers() -> None:
+def test_workers_accept_only_fresh_and_importable_coevo_gym_envs() -> None:
     class Here(faulty.FaultyEnv):
         pass
 

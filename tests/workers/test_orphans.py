@@ -94,7 +94,7 @@ def test_a_program_that_ends_without_closing_ends_its_workers() -> None:
         assert not stderr
 
 
-def test_workers_end_with_what_they_were_forked_from() -> None:
+def test_workers_end_with_the_process_they_were_forked_from() -> None:
     with owner(faulty.ENV_ID, "idle") as (process, ends):
         (first,) = (
             pid
@@ -109,7 +109,7 @@ def parent(pid: int) -> int:
     return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_the_engines_of_engines_end_too(engine: Callable[[str], None]) -> None:
+def test_subprocesses_of_engines_end_with_the_program(engine: Callable[[str], None]) -> None:
     engine("appworld")
     with owner("CoEvolve-AppWorld-v0", "idle") as (process, ends):
         assert len(ends) > 3

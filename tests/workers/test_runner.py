@@ -39,7 +39,7 @@ def working() -> Iterator[EnvPool]:
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, len(TRAIN) - 1), st.integers(0, 9)), max_size=12))
 @modes
-def test_workers_change_nothing(
+def test_episodes_have_the_same_results_with_and_without_workers(
     working: EnvPool, mode: Mode, wanted: list[tuple[int, int]]
 ) -> None:
     run = [TrainingEpisode(TRAIN[i], seed, "g", 7) for i, seed in wanted]
@@ -67,7 +67,9 @@ class Sends:
 
 @modes
 @pytest.mark.parametrize("fault", ["kill", "memory", "raise"])
-def test_one_episode_is_lost_and_the_others_never_notice(mode: Mode, fault: str) -> None:
+def test_a_worker_fault_loses_one_episode_and_leaves_the_others_unchanged(
+    mode: Mode, fault: str
+) -> None:
     envs = EnvPool(make_env, max_envs=4, n_workers=2)
     agent = Sends(fault, TRAIN[2].instruction)
     outcomes = {outcome.index: outcome for outcome in Runner(envs, mode).run(episodes(8), agent)}
@@ -83,7 +85,7 @@ def test_one_episode_is_lost_and_the_others_never_notice(mode: Mode, fault: str)
 
 
 @modes
-def test_engines_of_different_workers_work_at_once(mode: Mode, tmp_path: Path) -> None:
+def test_engines_of_different_workers_run_concurrently(mode: Mode, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -108,13 +110,13 @@ def test_engines_of_different_workers_work_at_once(mode: Mode, tmp_path: Path) -
 
 
 @modes
-def test_engines_that_never_start_are_one_error(mode: Mode) -> None:
+def test_engines_that_never_start_raise_one_error(mode: Mode) -> None:
     envs = EnvPool(lambda: make_env(breaks_at="begin"), max_envs=2, n_workers=1)
     with pytest.raises(WorkersFailed, match=r"exit code 7\. That makes 4 failures"):
         list(Runner(envs, mode).run(episodes(12), ScriptedAgent(REFERENCES)))
     envs.close()
 
 
-def test_bad_numbers() -> None:
+def test_a_negative_number_of_workers_is_refused() -> None:
     with pytest.raises(ConfigError, match="n_workers must be a positive int, got -1"):
         EnvPool(make_env, n_workers=-1)
