@@ -224,12 +224,14 @@ def check_walks(n_transitions: int, first_seed: int, patch: pytest.MonkeyPatch) 
     assert min(seen["engine"], seen["recorded"], 40 * seen["round"]) > n / 50
 
 
-def test_no_fault_at_any_call_loses_or_doubles_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_at_any_call_neither_loses_nor_duplicates_an_episode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     check_walks(3_000, 0, monkeypatch)
 
 
 @pytest.mark.slow
-def test_no_fault_at_any_of_many_calls_loses_or_doubles_an_episode(
+def test_a_fault_at_any_of_many_calls_neither_loses_nor_duplicates_an_episode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     check_walks(100_000, 1_000, monkeypatch)

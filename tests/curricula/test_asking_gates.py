@@ -61,7 +61,7 @@ PLAIN = run({})
         (2, {"low": 0.5}, True),
     ],
 )
-def test_a_task_is_solved_neither_too_seldom_nor_too_often(
+def test_the_solve_gate_rejects_tasks_solved_too_rarely_or_too_often(
     n: int, band: dict[str, float], accepted: bool
 ) -> None:
     result = solve(SolvesSome(SOLUTION, n), **band)
@@ -74,12 +74,12 @@ def test_a_task_is_solved_neither_too_seldom_nor_too_often(
         assert message in result.verdict.reason
 
 
-def test_steps_of_tries_are_counted() -> None:
+def test_env_steps_of_solve_tries_are_counted() -> None:
     assert solve(SolvesSome(SOLUTION, 3)).env_steps == PLAIN.env_steps + 3 * 4 + 1
     assert solve(SolvesSome(SOLUTION, 0)).env_steps == PLAIN.env_steps + 4
 
 
-def test_as_many_tries_as_are_set_and_the_same_ones_each_time() -> None:
+def test_the_solver_repeats_the_set_number_of_tries_with_equal_seeds() -> None:
     seeds: list[int | None] = []
 
     class Seeded(gym.Wrapper[str, str, str, str]):
@@ -95,7 +95,7 @@ def test_as_many_tries_as_are_set_and_the_same_ones_each_time() -> None:
     assert seeds[:3] == seeds[3:]
 
 
-def test_a_tip_shows_the_reference_and_without_one_nothing_does() -> None:
+def test_only_a_tip_shows_the_reference_to_the_solver() -> None:
     assert solve(FollowsTip(), tip=True).verdict.accepted
     assert solve(FollowsTip()).verdict.gate == "solve"
     cue = tip_of(("search[mug]", "click[buy now]"))
@@ -104,7 +104,7 @@ def test_a_tip_shows_the_reference_and_without_one_nothing_does() -> None:
 
 
 @pytest.mark.parametrize(("end", "why"), [(LOST, "busy"), (UNSENT, "no more tokens")])
-def test_tries_that_say_nothing_are_no_failures(end: Act, why: str) -> None:
+def test_tries_that_could_not_run_do_not_count_as_failures(end: Act, why: str) -> None:
     some = solve(SolvesSome(SOLUTION, 2, end), low=0.9)
     assert Check("solve", "solved in 2 of 2 tries") in some.verdict.checks
     none = solve(SolvesSome(SOLUTION, 0, end)).verdict
@@ -114,13 +114,13 @@ def test_tries_that_say_nothing_are_no_failures(end: Act, why: str) -> None:
     assert why in message
 
 
-def test_a_solver_that_runs_into_the_end_has_failed() -> None:
+def test_a_try_that_ends_at_a_limit_counts_as_failed() -> None:
     overflow = Act("", end=EndReason.CONTEXT_OVERFLOW)
     assert solve(SolvesSome(SOLUTION, 0, overflow)).verdict.gate == "solve"
     assert solve(ScriptedAgent([], after="press red")).verdict.gate == "solve"
 
 
-def test_an_engine_that_fails_is_no_verdict() -> None:
+def test_an_engine_failure_raises_instead_of_giving_a_verdict() -> None:
     solver = Solver(SolvesSome(SOLUTION, 4), lambda: BreaksOn(gym.make("Toy-v0"), SOLUTION[1]))
     gates = default_gates(
         BENCHMARK, settings=GatesConfig.model_validate({"solve": {"on": True}}), solver=solver
@@ -129,7 +129,7 @@ def test_an_engine_that_fails_is_no_verdict() -> None:
         run_gates(gates, proposal(), context=CONTEXT)
 
 
-def test_a_model_that_cannot_be_asked_at_all_is_no_verdict() -> None:
+def test_an_unusable_model_raises_instead_of_giving_a_verdict() -> None:
     class Down:
         def act(self, views: Any) -> Any:
             raise ModelError("the key is refused")
@@ -138,7 +138,7 @@ def test_a_model_that_cannot_be_asked_at_all_is_no_verdict() -> None:
         solve(Down())
 
 
-def test_bands() -> None:
+def test_the_solve_band_excludes_untried_never_solved_and_too_easy_tasks() -> None:
     assert not is_in_solve_band(4, 0, low=0.0, high=1.0)
     assert not is_in_solve_band(4, 4, low=0.0, high=0.75)
     assert is_in_solve_band(4, 3, low=0.0, high=0.75)
@@ -148,20 +148,20 @@ def test_bands() -> None:
 # Judging.
 
 
-def test_a_judge_may_reject_and_what_it_says_is_kept() -> None:
+def test_the_reason_of_a_judge_is_stored_whether_it_accepts_or_rejects() -> None:
     assert Check("judge", "It does.") in run({"judge": True}, advisor=Judge(YES)).verdict.checks
     refused = run({"judge": True}, advisor=Judge(NO)).verdict
     assert (refused.gate, refused.reason) == ("judge", "a judge finds fault: Step 2 is wrong.")
 
 
 @pytest.mark.parametrize("problem", ["budget", "overflow", "schema: success: missing"])
-def test_a_judge_without_an_answer_lets_through(problem: str) -> None:
+def test_a_judge_without_an_answer_does_not_reject(problem: str) -> None:
     verdict = run({"judge": True}, advisor=Judge(None, problem)).verdict
     assert verdict.accepted
     assert Check("judge", f"no answer: {problem}") in verdict.checks
 
 
-def test_what_a_judge_is_shown() -> None:
+def test_the_prompt_of_a_judge_contains_instruction_goal_and_every_step() -> None:
     judge = Judge(YES)
     run({"judge": True}, advisor=judge)
     (text,), (inquiry,) = judge.texts, judge.asked
@@ -177,7 +177,7 @@ def test_what_a_judge_is_shown() -> None:
     assert set(inquiry.shorten()) == set(inquiry.inputs)
 
 
-def test_a_judge_is_shown_the_opening_and_for_a_solver_the_reference() -> None:
+def test_the_prompt_of_a_judge_has_the_opening_and_for_a_solver_the_reference() -> None:
     class Opening(Drafting):
         def replay(self, *args: Any, **keywords: Any) -> Any:
             return dataclasses.replace(super().replay(*args, **keywords), opening="Six buttons.")
@@ -196,7 +196,7 @@ def test_a_judge_is_shown_the_opening_and_for_a_solver_the_reference() -> None:
     assert "Pressed: nothing." in judge.texts[0].partition(opening)[2]
 
 
-def test_a_judge_sees_every_step_however_long_they_are() -> None:
+def test_the_prompt_of_a_judge_keeps_every_step_of_a_long_episode() -> None:
     class Talkative(Drafting):
         def replay(self, *args: Any, **keywords: Any) -> Any:
             played = super().replay(*args, **keywords)
@@ -221,7 +221,7 @@ def paper(agent: Any, answer: dict[str, Any] | None = NO, problem: str = "") -> 
     return run({"accept": "paper"}, agent, Judge(answer, problem))
 
 
-def test_by_the_papers_rule_a_score_or_a_judge_is_enough() -> None:
+def test_the_paper_rule_accepts_on_a_score_or_a_judge() -> None:
     result = paper(FollowsTip())
     assert result.verdict.accepted
     names = [check.gate for check in result.verdict.checks]
@@ -245,7 +245,7 @@ def test_by_the_papers_rule_a_score_or_a_judge_is_enough() -> None:
         (ScriptedAgent(["done"]), None, "no judge answers: budget"),
     ],
 )
-def test_by_the_papers_rule_something_has_to_speak_for_a_task(
+def test_the_paper_rule_rejects_a_task_without_a_score_or_a_judged_episode(
     agent: Any, answer: dict[str, Any] | None, reason: str
 ) -> None:
     verdict = paper(agent, answer, "budget").verdict
@@ -264,12 +264,12 @@ def test_by_the_papers_rule_something_has_to_speak_for_a_task(
         ({"accept": "paper"}, "gates.accept = 'paper' needs"),
     ],
 )
-def test_a_model_that_is_not_there_is_asked_for(settings: dict[str, Any], needs: str) -> None:
+def test_a_gate_without_the_model_it_needs_is_refused(settings: dict[str, Any], needs: str) -> None:
     with pytest.raises(ConfigError, match=needs):
         run(settings)
 
 
-def test_they_keep_the_contract_of_a_gate() -> None:
+def test_solve_judge_and_paper_keep_the_contract_of_a_gate() -> None:
     good = draft_of("toy")
     other = draft_of("toy").model_copy(
         update={"instruction": TRAIN[9].instruction, "solution": SOLUTION}

@@ -36,7 +36,7 @@ def inside(chosen: Band) -> list[int]:
 # The formula, on numbers worked out by hand.
 
 
-def test_chances_of_the_band() -> None:
+def test_band_weights_equal_hand_computed_values() -> None:
     rates, visits = [0.95, 0.05, 0.5, 0.95, 0.5], [1, 1, 7, 0, 8]
     assert band_weights(rates, visits) == pytest.approx([0.02, 0.02, 0.47, 0.47, 0.02])
     without_cap = band_weights(rates, visits, cap=None)
@@ -45,12 +45,12 @@ def test_chances_of_the_band() -> None:
     assert sharp == pytest.approx([0, 0, 0.5, 0.5, 0])
 
 
-def test_the_ends_of_the_band_belong_to_it() -> None:
+def test_the_band_includes_its_ends() -> None:
     weights = band_weights([0.9, 0.1, 0.9001, 0.0999], [1, 1, 1, 1], epsilon=0)
     assert weights.tolist() == [0.5, 0.5, 0, 0]
 
 
-def test_where_no_task_is_in_the_band_all_are_alike() -> None:
+def test_weights_are_uniform_if_no_task_is_in_the_band() -> None:
     assert band_weights([0.95, 0.05, 0.5], [1, 2, 9]).tolist() == [1 / 3] * 3
 
 
@@ -58,7 +58,7 @@ def test_where_no_task_is_in_the_band_all_are_alike() -> None:
     ("k", "mean", "visits"),
     [(8, 0.51, 1), (8, 0.31, 2), (4, 0.71, 1), (4, 0.69, 2), (4, 0.5, None), (8, 0.1, None)],
 )
-def test_how_soon_a_task_that_always_succeeds_leaves(
+def test_a_task_that_always_succeeds_leaves_the_band_after_the_expected_visits(
     k: int, mean: float, visits: int | None
 ) -> None:
     alpha, left = 0.0, None
@@ -70,13 +70,13 @@ def test_how_soon_a_task_that_always_succeeds_leaves(
     assert left == visits
 
 
-def test_a_first_group_that_is_mixed_keeps_a_task_inside() -> None:
+def test_a_task_with_a_mixed_first_group_stays_in_the_band() -> None:
     for mean in (0.05, 0.5, 0.95):
         rates = expected_rates([7, 1], [1, 7], mean)
         assert band_weights(rates, [1, 1], epsilon=0).tolist() == [0.5, 0.5]
 
 
-def test_all_alike_is_uniform() -> None:
+def test_equal_tasks_or_full_exploration_give_uniform_weights() -> None:
     assert band_weights([0.5] * 4, [0] * 4) == pytest.approx([0.25] * 4)
     assert band_weights([0.5, 0.95], [1, 1], epsilon=1) == pytest.approx([0.5, 0.5])
 
@@ -95,21 +95,21 @@ def test_tasks_that_always_or_never_succeed_are_left_out() -> None:
     assert inside(chosen) == [0, 2, 3, 4]
 
 
-def test_tasks_are_left_out_when_they_are_used_up() -> None:
+def test_tasks_are_left_out_after_the_capped_number_of_visits() -> None:
     for cap, left in ((2, [1, 2, 3, 4]), (3, [0, 1, 2, 3, 4]), (None, [0, 1, 2, 3, 4])):
         chosen = band(cap=cap)
         chosen.record([of(0, 4), of(0, 4)])
         assert inside(chosen) == left
 
 
-def test_numbers_say_why_tasks_are_left_out() -> None:
+def test_metrics_give_the_shares_of_too_easy_too_hard_and_used_up_tasks() -> None:
     chosen = band(10, cap=3)
     chosen.record([of(0, 8), of(1, 0), of(2, 4), of(0, 8), of(1, 0), of(2, 4), of(2, 4)])
     assert chosen.metrics() == {"too_easy": 0.1, "too_hard": 0.1, "used_up": 0.1}
     assert BandConfig().make().metrics() == {"too_easy": 0, "too_hard": 0, "used_up": 0}
 
 
-def test_no_task_comes_twice_in_a_step_as_long_as_there_are_enough() -> None:
+def test_no_task_is_drawn_twice_in_a_step_if_the_pool_has_enough() -> None:
     curriculum = PoolCurriculum(TRAIN[:8], selector=BandConfig(epsilon=1e-9).make())
     for _ in range(3):
         curriculum.record([of(place, 8 * (place % 2)) for place in range(6)])
@@ -136,7 +136,7 @@ def uneven(*, shuffled: bool, cap: int | None = 8) -> Band:
     return chosen
 
 
-def test_the_control_reads_other_tasks_outcomes() -> None:
+def test_the_shuffled_control_uses_the_outcomes_of_other_tasks() -> None:
     read, swapped = uneven(shuffled=False), uneven(shuffled=True)
     assert inside(read) == list(range(10, 20))
     assert sorted(swapped.rates) == sorted(read.rates)
@@ -147,7 +147,7 @@ def test_the_control_reads_other_tasks_outcomes() -> None:
     assert swapped.stats.state_dict() == read.stats.state_dict()
 
 
-def test_the_control_leaves_every_visited_task_out_equally_often() -> None:
+def test_the_shuffled_control_leaves_out_every_visited_task_equally_often() -> None:
     chosen, counts = uneven(shuffled=True, cap=None), Counter[int]()
     for _ in range(600):
         counts.update(set(inside(chosen)) & set(range(15)))
@@ -156,7 +156,7 @@ def test_the_control_leaves_every_visited_task_out_equally_often() -> None:
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_it_keeps_what_curricula_promise(shuffled: bool) -> None:
+def test_the_band_selector_keeps_the_contract_of_a_curriculum(shuffled: bool) -> None:
     def fresh() -> Curriculum:
         return PoolCurriculum(TRAIN[:12], selector=BandConfig(cap=3, shuffled=shuffled).make())
 
@@ -168,7 +168,7 @@ def test_it_keeps_what_curricula_promise(shuffled: bool) -> None:
     st.booleans(),
     st.sampled_from([1, 3, None]),
 )
-def test_who_is_left_out_is_so_for_a_reason(
+def test_only_tasks_outside_the_band_or_used_up_are_left_out(
     visits: list[tuple[int, int]], shuffled: bool, cap: int | None
 ) -> None:
     chosen = band(6, cap=cap, shuffled=shuffled)

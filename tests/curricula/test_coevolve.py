@@ -41,7 +41,7 @@ def verdict(*, accepted: bool, context_id: str = "c") -> Verdict:
     return Verdict(draft_id="d", context_id=context_id, accepted=accepted, gate=gate)
 
 
-def test_the_first_round_is_unguided_and_is_given_until_it_is_applied() -> None:
+def test_the_first_round_is_unguided_and_planned_until_it_is_applied() -> None:
     c = CurriculumConfig(initial_size=7).make()
     planned = c.plan(RNG(0))
     assert planned is not None
@@ -54,7 +54,7 @@ def test_the_first_round_is_unguided_and_is_given_until_it_is_applied() -> None:
     assert c.metrics()["evolved"] == 0
 
 
-def test_an_unguided_round_that_finds_nothing_is_tried_again_with_another_seed() -> None:
+def test_an_unguided_round_that_finds_nothing_is_repeated_with_another_seed() -> None:
     c = CurriculumConfig().make()
     first = c.plan(RNG(0))
     assert first is not None
@@ -67,7 +67,7 @@ def test_an_unguided_round_that_finds_nothing_is_tried_again_with_another_seed()
     assert second.seed != first.seed
 
 
-def test_given_tasks_need_no_unguided_round() -> None:
+def test_a_curriculum_with_initial_tasks_needs_no_unguided_round() -> None:
     assert curriculum().plan(RNG(0)) is None
     with pytest.raises(SplitLeakError):
         CurriculumConfig().make(HELD_OUT[:1])
@@ -99,7 +99,7 @@ def test_a_guided_round_explores_where_signals_fired() -> None:
     assert context.summary == "1 of 3 rollouts succeeded."
 
 
-def test_one_context_for_each_task_and_kind() -> None:
+def test_a_round_has_one_context_for_each_task_and_signal_kind() -> None:
     c = curriculum(detector={"n_min": 10, "theta": 40})
     for _ in range(3):
         c.record([group([1, 1, 1], c.pool[0], calls=("common",))])
@@ -123,7 +123,7 @@ def test_groups_of_one_batch_may_share_their_id() -> None:
     assert [(context.task, context.success) for context in planned.contexts] == [(c.pool[0], False)]
 
 
-def test_every_kind_keeps_a_share_of_a_small_round() -> None:
+def test_every_signal_kind_gets_a_share_of_a_small_round() -> None:
     c = curriculum(40, growth={"max_contexts": 6}, detector={"n_min": 20, "theta": 10})
     c.record([group([1, 1], c.pool[i], calls=("common",), id=f"a{i}") for i in range(30)])
     mixed = [group([1, 0], c.pool[i], calls=("common",), id=f"b{i}") for i in range(30)]
@@ -136,7 +136,7 @@ def test_every_kind_keeps_a_share_of_a_small_round() -> None:
     assert abs(kinds["boundary"] - kinds["forgetting"]) <= 1
 
 
-def test_the_controls_try_as_many_drafts_elsewhere() -> None:
+def test_control_curricula_plan_as_many_drafts_as_the_guided_one() -> None:
     for mode in ("signals", "blind", "anywhere"):
         c = curriculum(growth={"kind": mode, "drafts": 12})
         practise(c, 3)
@@ -155,7 +155,7 @@ def test_the_controls_try_as_many_drafts_elsewhere() -> None:
             assert planned.n_unguided == 12
 
 
-def test_blind_draws_do_not_follow_the_signals() -> None:
+def test_blind_contexts_do_not_follow_the_signals() -> None:
     counts = Counter[str]()
     for seed in range(60):
         c = curriculum(growth={"kind": "blind"})
@@ -180,14 +180,14 @@ def test_static_never_evolves_and_a_due_round_waits_for_a_signal() -> None:
     assert guided.plan(RNG(0)) is not None
 
 
-def test_signals_can_be_a_subset() -> None:
+def test_only_the_configured_signals_fire() -> None:
     c = curriculum(detector={"signals": ("forgetting",)})
     practise(c, 8)
     assert c.plan(RNG(0)) is None
     assert c.metrics()["signals_boundary"] == 0
 
 
-def test_apply_counts_once_and_leaks_nothing() -> None:
+def test_applying_a_round_counts_it_once_and_refuses_held_out_tasks() -> None:
     c = curriculum()
     practise(c)
     planned = c.plan(RNG(0))
@@ -269,7 +269,7 @@ def test_a_saved_curriculum_continues_the_same_stream(
     assert original.metrics() == copy.metrics()
 
 
-def test_a_round_that_was_planned_and_not_applied_is_planned_again_after_a_restart() -> None:
+def test_a_planned_round_that_was_not_applied_is_planned_again_after_a_restart() -> None:
     c = curriculum()
     practise(c)
     planned = c.plan(RNG(0))
@@ -281,7 +281,7 @@ def test_a_round_that_was_planned_and_not_applied_is_planned_again_after_a_resta
     assert again.known == tuple(c.pool)
 
 
-def test_presets() -> None:
+def test_each_preset_has_its_growth_and_an_unknown_preset_is_refused() -> None:
     kinds = {
         "coevolve": "signals",
         "static": "none",
@@ -297,7 +297,7 @@ def test_presets() -> None:
         make_curriculum("static", growth={"every_groups": 0})
 
 
-def test_what_was_practised_is_told_by_outcome() -> None:
+def test_metrics_count_practice_by_outcome() -> None:
     c = curriculum(
         selector={"kind": "band", "cap": 2}, growth={"kind": "anywhere", "when": "reserve"}
     )

@@ -37,7 +37,7 @@ def ends(curriculum: Recorder) -> list[tuple[int, str, bool]]:
     return [(len(t.steps), str(t.end_reason), t.success) for t in recorded(curriculum)]
 
 
-def test_failing_episodes_under_a_limit_around_the_sampler_all_stand_in_their_groups() -> None:
+def test_episodes_cut_by_a_limit_around_the_sampler_are_recorded_in_their_groups() -> None:
     inner, curriculum = sampler(k=3)
     env = TimeLimit(inner, 2)
     for _ in range(6):
@@ -51,7 +51,7 @@ def test_failing_episodes_under_a_limit_around_the_sampler_all_stand_in_their_gr
     assert [group.whole for group in curriculum.seen] == [True, True]
 
 
-def test_so_do_those_under_a_limit_or_a_wrapper_inside_of_it() -> None:
+def test_episodes_cut_by_a_limit_or_wrapper_inside_the_sampler_are_recorded() -> None:
     for wrapped, reason in (
         (gym.make("Toy-v0", max_episode_steps=2), "max_steps"),
         (Ends(gym.make("Toy-v0")), "time_limit"),
@@ -68,7 +68,7 @@ def test_so_do_those_under_a_limit_or_a_wrapper_inside_of_it() -> None:
         assert ends(curriculum) == [(2, reason, False)] * 6
 
 
-def test_a_reset_after_a_step_records_and_one_before_gives_back() -> None:
+def test_a_reset_records_an_episode_with_steps_and_gives_back_one_without() -> None:
     env, curriculum = sampler(k=1)
     env.reset()
     first = env.ticket
@@ -81,7 +81,7 @@ def test_a_reset_after_a_step_records_and_one_before_gives_back() -> None:
     assert env.ticket.group_id != first.group_id
 
 
-def test_a_reset_to_a_task_of_your_own_ends_the_episode_likewise() -> None:
+def test_a_reset_to_an_explicit_task_records_the_running_episode() -> None:
     env, curriculum = sampler(k=1)
     env.reset()
     env.step("press red")
@@ -92,7 +92,7 @@ def test_a_reset_to_a_task_of_your_own_ends_the_episode_likewise() -> None:
     assert len(curriculum.seen) == 1
 
 
-def test_cut_grades_and_records() -> None:
+def test_cut_grades_and_records_the_episode() -> None:
     env, curriculum = sampler(k=1)
     with pytest.raises(ResetNeeded):
         env.cut(EndReason.TIME_LIMIT)
@@ -114,7 +114,7 @@ def test_cut_grades_and_records() -> None:
 
 
 @pytest.mark.parametrize("reason", [EndReason.ABANDONED, EndReason.WORKER_LOST])
-def test_a_reason_that_says_nothing_about_the_agent_is_no_reason_to_grade(
+def test_cut_refuses_abandoned_and_worker_lost_as_end_reasons(
     reason: EndReason,
 ) -> None:
     for env, _ in (sampler(), vector()):
@@ -123,7 +123,7 @@ def test_a_reason_that_says_nothing_about_the_agent_is_no_reason_to_grade(
             env.cut(reason)
 
 
-def test_abandoning_and_closing_give_back() -> None:
+def test_abandon_and_close_give_the_ticket_back() -> None:
     env, curriculum = sampler(k=1)
     env.abandon()
     env.reset()
@@ -142,7 +142,7 @@ def test_abandoning_and_closing_give_back() -> None:
     assert (env.session.n_ready, curriculum.seen) == (1, [])
 
 
-def test_a_reset_that_fails_gives_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_reset_gives_the_ticket_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     env, curriculum = sampler(k=2)
     env.reset()
     env.step("done")
@@ -159,7 +159,7 @@ def test_a_reset_that_fails_gives_back_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_an_engine_that_cannot_grade_loses_the_episode_and_not_the_reset(
+def test_a_failed_grading_loses_the_episode_but_not_the_reset(
     monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
     env, curriculum = vector(n=1, k=1) if many else sampler(k=1)
@@ -180,9 +180,9 @@ def test_an_engine_that_cannot_grade_loses_the_episode_and_not_the_reset(
     assert curriculum.seen == []
 
 
-class TestVector:
+class TestVectorSampler:
     @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-    def test_a_masked_reset_ends_only_what_it_hits(self, mode: str) -> None:
+    def test_a_masked_reset_ends_only_the_masked_episodes(self, mode: str) -> None:
         envs, curriculum = vector(n=3, k=1, mode=mode)
         envs.reset()
         before = envs.tickets
@@ -210,7 +210,7 @@ class TestVector:
             assert infos["end_reason"].tolist() == ["time_limit"] * 3
         assert ends(curriculum) == [(2, "time_limit", False)] * 6
 
-    def test_cut_and_abandon_by_mask(self) -> None:
+    def test_cut_and_abandon_affect_only_the_masked_episodes(self) -> None:
         envs, curriculum = vector(n=3, k=1)
         envs.reset()
         envs.step(["press red"] * 3)
@@ -231,7 +231,7 @@ class TestVector:
         assert len(curriculum.seen) == 2
 
     @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-    def test_what_does_not_begin_is_given_back_at_once(self, mode: str) -> None:
+    def test_tickets_of_a_failed_reset_or_step_are_given_back_at_once(self, mode: str) -> None:
         envs, curriculum = vector(n=2, k=1, mode=mode)
         envs.reset()
         envs.step(["press red"] * 2)

@@ -24,12 +24,12 @@ LONG = (
 
 
 @given(st.lists(st.text(), max_size=5))
-def test_vectors_have_length_one_or_no_words(texts: list[str]) -> None:
+def test_vectors_have_length_one_unless_the_text_has_no_words(texts: list[str]) -> None:
     lengths = np.linalg.norm(HashingEmbedder(64)(texts), axis=1)
     assert all(length == pytest.approx(1.0) or length == 0.0 for length in lengths)
 
 
-def test_vectors_are_the_same_in_another_process() -> None:
+def test_hashing_vectors_are_equal_in_another_process() -> None:
     code = (
         "from coevo_gym.curricula.pool.embed import HashingEmbedder as H;"
         "print(H()(['buy red shoes']).tolist())"
@@ -49,7 +49,9 @@ def test_nearest_is_exact_and_breaks_ties_by_position() -> None:
     assert nearest(np.ones((1, 2)), np.ones((4, 2)), 9).rows.tolist() == [[0, 1, 2, 3]]
 
 
-def test_a_missing_model_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_embedding_package_raises_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ConfigError, match=r"pip install .*\[embed\]"):
         SentenceEmbedder()(["a"])
@@ -86,11 +88,11 @@ def test_one_other_word_makes_another_task_however_long_the_text(old: str, new: 
     assert copy_of(other, LONG) is None
 
 
-def test_how_often_a_word_is_said_matters() -> None:
+def test_instructions_with_different_word_counts_are_not_copies() -> None:
     assert copy_of("press red, red, blue", "press red, blue, blue") is None
 
 
-def test_metrics_refuse_what_has_no_answer() -> None:
+def test_metrics_of_empty_inputs_are_zero_or_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         metrics.cross_table([], [])
     ratios = metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0)

@@ -49,12 +49,14 @@ from tests.curricula.episodes import TRAIN, group, trajectory
         ([6, 1, 1, 4], 10, [0, 3]),
     ],
 )
-def test_evidence_cut(sizes: list[int], cap: int, places: list[int]) -> None:
+def test_exchanges_that_fit_a_cap_are_chosen_from_both_ends(
+    sizes: list[int], cap: int, places: list[int]
+) -> None:
     assert choose_exchanges(sizes, cap) == places
 
 
 @given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2_000))
-def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: int) -> None:
+def test_chosen_exchanges_have_at_most_one_gap_and_fit_the_cap(sizes: list[int], cap: int) -> None:
     places = choose_exchanges(sizes, cap)
     assert places[-1:] == [len(sizes) - 1] * (sizes != [] and sizes[-1] <= cap)
     assert sum(later - place > 1 for place, later in pairwise([-1, *places, len(sizes)])) <= 1
@@ -66,7 +68,7 @@ def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: i
     st.dictionaries(st.sampled_from(["forgetting", "boundary", "rare", "own"]), st.integers(0, 9)),
     st.integers(0, 40),
 )
-def test_kinds_take_turns(pending: dict[str, int], n: int) -> None:
+def test_signal_kinds_take_turns_in_a_round(pending: dict[str, int], n: int) -> None:
     turns = alternate_kinds(pending, n)
     shares = Counter(turns)
     assert len(turns) == min(n, sum(pending.values()))
@@ -88,7 +90,7 @@ def rollout(n_steps: int = 3, text: str = "page", success: bool = False, **field
     )
 
 
-def test_an_exchange_is_an_action_and_what_it_led_to() -> None:
+def test_an_exchange_pairs_an_action_with_the_next_observation() -> None:
     exchanges = exchanges_of(rollout())
     assert [(e.action, e.observation) for e in exchanges] == [
         ("do 0", "page 1"), ("do 1", "page 2"), ("do 2", "page 3"),
@@ -97,7 +99,7 @@ def test_an_exchange_is_an_action_and_what_it_led_to() -> None:
     assert exchanges_of(rollout(0)) == ()
 
 
-def test_long_texts_are_cut_and_what_is_left_fits_a_question() -> None:
+def test_long_observations_are_cut_and_the_exchanges_fit_a_prompt() -> None:
     exchanges = exchanges_of(rollout(40, "x" * 9_000))
     assert all(MAX_TEXT - 32 <= len(e.observation) <= MAX_TEXT for e in exchanges)
     rest = drop_middle(exchanges)
@@ -106,7 +108,7 @@ def test_long_texts_are_cut_and_what_is_left_fits_a_question() -> None:
     assert len(rest) in (3, 4)
 
 
-def test_a_context_carries_what_was_done_and_is_the_same_one_for_it() -> None:
+def test_a_context_contains_evidence_that_does_not_change_its_id() -> None:
     known = context_of("boundary", TRAIN[0], rollout(), "2 of 4 rollouts succeeded.")
     assert known.evidence == exchanges_of(rollout())
     assert known.last_observation == "page 3"
@@ -117,7 +119,7 @@ def test_a_context_carries_what_was_done_and_is_the_same_one_for_it() -> None:
     assert Context.model_validate_json(known.model_dump_json()) == known
 
 
-def test_a_boundary_shows_a_rollout_that_ended_the_other_way() -> None:
+def test_a_boundary_context_contains_a_rollout_with_the_opposite_outcome() -> None:
     episodes = (rollout(2, success=True), rollout(3), rollout(1, success=True))
     mixed = Group("g", TRAIN[0], 3, episodes)
     signals = [
@@ -138,7 +140,7 @@ def test_a_boundary_shows_a_rollout_that_ended_the_other_way() -> None:
     assert alone.contrast == ()
 
 
-def test_what_is_rare_comes_with_what_is_usual() -> None:
+def test_a_rare_context_lists_the_usual_patterns() -> None:
     alike = Group("g", TRAIN[0], 1, (rollout(2),))
     numbers = {"pattern": ["press"], "count": 1, "total": 70}
     of_rare = {"task_id": TRAIN[0].id, "group_id": "g", "index": 0, "evidence": numbers}
@@ -160,7 +162,7 @@ def test_what_is_rare_comes_with_what_is_usual() -> None:
 
 
 @pytest.mark.parametrize("kind", ["none", "anywhere", "blind", "signals"])
-def test_only_what_may_be_explored_is_kept_at_length(kind: str) -> None:
+def test_only_contexts_that_may_be_explored_store_full_evidence(kind: str) -> None:
     growth = CurriculumConfig(growth={"kind": kind}).make_growth()
     assert growth.record([group([1, 0], calls=("press", "press", "done"))])
     count = str(growth.state_dict()).count("action 2")
@@ -169,7 +171,7 @@ def test_only_what_may_be_explored_is_kept_at_length(kind: str) -> None:
     assert count == {"none": 0, "anywhere": 1, "blind": 1 + 2, "signals": 3}[kind]
 
 
-def test_a_state_of_a_growth_without_rounds_is_that_of_initial_tasks() -> None:
+def test_a_growth_without_rounds_loads_states_of_earlier_versions() -> None:
     config = CurriculumConfig(growth={"kind": "none"})
     growth, saved = config.make_growth(), {"pending": [], "practised": [], "choice": {}}
     growth.record([group([1, 0])])
@@ -180,7 +182,7 @@ def test_a_state_of_a_growth_without_rounds_is_that_of_initial_tasks() -> None:
         SignalGrowth(config)
 
 
-def test_tasks_around_a_task_share_its_scenario_or_grew_from_it() -> None:
+def test_related_tasks_share_the_scenario_or_are_descendants() -> None:
     def evolved(n: int, **fields: Any) -> Any:
         known = {"instruction": f"Press {n}.", "origin": "evolved", "name": ""}
         return TRAIN[n].model_copy(update={**known, **fields})

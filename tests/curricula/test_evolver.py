@@ -100,7 +100,7 @@ class Watched(ToyBenchmark):
         return super().drafts(trace, context, rng)
 
 
-def test_walks_follow_the_agent_for_a_while_and_then_wander() -> None:
+def test_walks_follow_the_recorded_actions_before_they_diverge() -> None:
     benchmark = Watched()
     explorer = ScriptedExplorer(benchmark, rounds=200)
     exploration = explore(explorer, context(), RNG(0))
@@ -132,7 +132,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_walks_draw_what_they_have_always_drawn(name: str) -> None:
+def test_the_random_draws_of_walks_equal_the_stored_ones(name: str) -> None:
     """What a run learns hangs on every draw: a change of them makes all runs incomparable."""
     benchmark, walks, steps, rng = get_benchmark(name), list[Any](), 0, RNG(11)
     explorer = ScriptedExplorer(OnLookout(benchmark, walks), rounds=3)
@@ -145,19 +145,19 @@ def test_walks_draw_what_they_have_always_drawn(name: str) -> None:
     assert hashlib.sha256(text.encode()).hexdigest() == DRAWN[name]
 
 
-def test_a_lost_engine_is_the_evolvers_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explorer_passes_on_the_error_of_a_lost_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     break_engines(monkeypatch, "_act", lambda env: True)
     with pytest.raises(EnvBackendError, match="the engine is gone"):
         explore(ScriptedExplorer(BENCHMARK), context(), RNG(0))
 
 
-def test_exploring_is_a_function_of_context_and_generator() -> None:
+def test_exploration_depends_only_on_context_and_generator() -> None:
     explorer = ScriptedExplorer(BENCHMARK)
     assert explore(explorer, context(), RNG(1)) == explore(explorer, context(), RNG(1))
     assert explore(explorer, context(), RNG(1)) != explore(explorer, context(), RNG(2))
 
 
-def test_nothing_held_out_is_explored() -> None:
+def test_exploring_from_a_held_out_task_is_refused() -> None:
     leak = context(task=HELD_OUT[0])
     disguised = context(task=HELD_OUT[0].model_copy(update={"split": Split.TRAIN}))
     for bad in (leak, disguised):
@@ -169,7 +169,7 @@ def test_nothing_held_out_is_explored() -> None:
         evolver(native=HELD_OUT[:1]).run(Round.unguided(2))
 
 
-def test_a_round_is_a_function_of_itself() -> None:
+def test_the_result_depends_only_on_the_round() -> None:
     assert content(evolver().run(guided())) == content(evolver().run(guided()))
     assert content(evolver().run(guided())) != content(evolver().run(guided(seed=4)))
     used = evolver()
@@ -177,7 +177,7 @@ def test_a_round_is_a_function_of_itself() -> None:
     assert content(used.run(guided())) == content(evolver().run(guided()))
 
 
-def test_accepted_tasks_say_where_they_come_from() -> None:
+def test_accepted_tasks_store_their_provenance_and_parents() -> None:
     round = guided()
     result = evolver().run(round)
     assert result.accepted
@@ -195,7 +195,7 @@ def test_accepted_tasks_say_where_they_come_from() -> None:
     assert [v.task_id for v in result.verdicts if v.accepted] == [t.id for t in result.accepted]
 
 
-def test_known_tasks_are_not_found_again() -> None:
+def test_known_tasks_are_not_accepted_again() -> None:
     first = evolver().run(guided())
     again = evolver().run(guided().model_copy(update={"known": first.accepted}))
     assert again.accepted == ()
@@ -203,7 +203,7 @@ def test_known_tasks_are_not_found_again() -> None:
     assert rejected <= {"near_duplicate", "duplicate", "split_leak"}
 
 
-def test_the_budget_is_shared_out_among_contexts() -> None:
+def test_the_draft_budget_is_divided_evenly_among_contexts() -> None:
     for at_once in (1, 3, 9):
         eager = Bringing(Exploration(("no draft",) * 50, 1), at_once)
         result = GatedEvolver(BENCHMARK, eager).run(guided(n=4, budget=10))
@@ -212,7 +212,7 @@ def test_the_budget_is_shared_out_among_contexts() -> None:
         assert shares == [3, 3, 2, 2]
 
 
-def test_an_unguided_round_finds_as_many_as_it_was_asked_for() -> None:
+def test_an_unguided_round_accepts_as_many_tasks_as_requested() -> None:
     result = evolver().run(Round.unguided(12, seed=1))
     assert len(result.accepted) == 12
     assert {task.provenance["kind"] for task in result.accepted} == {"unguided"}
@@ -225,12 +225,12 @@ def test_an_unguided_round_finds_as_many_as_it_was_asked_for() -> None:
         evolver(native=()).run(Round.unguided(2))
 
 
-def test_an_unguided_round_ends_though_nothing_is_ever_found() -> None:
+def test_an_unguided_round_without_drafts_ends() -> None:
     result = GatedEvolver(BENCHMARK, Bringing(Exploration((), 5))).run(Round.unguided(3))
     assert (result.accepted, result.verdicts, result.env_steps) == ((), (), 5 * 12)
 
 
-def test_a_round_that_was_stopped_goes_on_after_its_last_verdict() -> None:
+def test_an_interrupted_round_resumes_after_its_last_verdict() -> None:
     whole = evolver().run(guided())
     seen: list[Verdict] = []
 
@@ -260,14 +260,14 @@ class LosesEngines(ToyBenchmark):
         return super().build(draft)
 
 
-def test_a_lost_engine_costs_no_draft() -> None:
+def test_a_draft_is_retried_after_a_lost_engine() -> None:
     benchmark = LosesEngines(MAX_ATTEMPTS - 1)
     result = GatedEvolver(benchmark, ScriptedExplorer(benchmark)).run(guided())
     assert content(result) == content(evolver().run(guided()))
     assert set(benchmark.tried.values()) == {MAX_ATTEMPTS}
 
 
-def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
+def test_an_engine_lost_in_every_attempt_stops_the_round() -> None:
     benchmark = LosesEngines(MAX_ATTEMPTS)
     lost = GatedEvolver(benchmark, ScriptedExplorer(benchmark))
     with pytest.raises(EnvBackendError, match="the engine is gone"):
@@ -277,7 +277,7 @@ def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
     assert content(lost.run(guided())) == content(evolver().run(guided()))
 
 
-def test_history_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
+def test_contexts_are_explored_in_batches_of_the_explorers_concurrency() -> None:
     record = Explored(context=context(), problems=("nothing was found",))
     several = Bringing(Exploration((), 5, record), concurrency=2)
     result = GatedEvolver(BENCHMARK, several).run(guided(n=5))
@@ -288,7 +288,7 @@ def test_history_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
     assert result.env_steps == 25
 
 
-def test_batches_change_nothing_about_what_is_found() -> None:
+def test_the_explorers_concurrency_does_not_change_the_result() -> None:
     class AtOnce(ScriptedExplorer):
         concurrency = 3
 
@@ -314,7 +314,7 @@ class Thrifty(Bringing):
         ]
 
 
-def test_a_round_that_may_ask_nothing_more_keeps_what_it_has() -> None:
+def test_a_guided_round_with_a_spent_budget_keeps_its_verdicts() -> None:
     explorer, seen = Thrifty(last=3, concurrency=2), list[Verdict]()
     result = GatedEvolver(BENCHMARK, explorer, on_verdict=seen.append).run(guided(n=6))
     skipped = [verdict for verdict in result.verdicts if verdict.gate == "advisor"]
@@ -325,14 +325,14 @@ def test_a_round_that_may_ask_nothing_more_keeps_what_it_has() -> None:
     assert seen == list(result.verdicts)
 
 
-def test_an_unguided_round_that_may_ask_nothing_more_ends() -> None:
+def test_an_unguided_round_with_a_spent_budget_ends() -> None:
     explorer = Thrifty(last=3, concurrency=2)
     result = GatedEvolver(BENCHMARK, explorer).run(Round.unguided(30))
     assert [verdict.gate for verdict in result.verdicts if not verdict.draft_id] == ["advisor"]
     assert len(result.verdicts) == 3 * 2 + 1
 
 
-def test_each_piece_of_a_round_has_a_scope_of_its_own() -> None:
+def test_each_exploration_and_draft_of_a_round_has_its_own_scope() -> None:
     opened = list[str]()
 
     @contextmanager
@@ -349,7 +349,7 @@ def test_each_piece_of_a_round_has_a_scope_of_its_own() -> None:
     assert result.usage == {"summary": Usage(calls=11)}  # as it was when the round was over
 
 
-def test_a_piece_that_an_engine_failed_in_begins_anew() -> None:
+def test_a_draft_retried_after_an_engine_failure_reopens_its_scope() -> None:
     opened = list[str]()
 
     @contextmanager
@@ -367,7 +367,7 @@ def test_a_piece_that_an_engine_failed_in_begins_anew() -> None:
     assert all(name.startswith("round-4/draft-") for name in again)
 
 
-def test_explorers_are_told_what_is_known_already() -> None:
+def test_contexts_list_the_instructions_of_known_related_tasks() -> None:
     source = TRAIN[0]
     pool = (source, TRAIN[1], TRAIN[2].model_copy(update={"parents": (source.id,)}))
     idle = Bringing(Exploration())
@@ -375,7 +375,7 @@ def test_explorers_are_told_what_is_known_already() -> None:
     assert idle.batches[0][0].known == (TRAIN[2].instruction,)
 
 
-def test_what_a_round_has_accepted_is_known_in_the_rest_of_it() -> None:
+def test_tasks_accepted_in_a_round_are_known_to_its_later_explorations() -> None:
     n_known = list[int]()
 
     class Known(ScriptedExplorer):
@@ -391,7 +391,7 @@ def test_what_a_round_has_accepted_is_known_in_the_rest_of_it() -> None:
     assert 0 < n_known[-1] <= 6
 
 
-def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
+def test_tasks_on_hold_are_returned_apart_from_accepted_ones() -> None:
     hold = GatesConfig.model_validate({"hold": {"benchmarks": ["toy"]}})
     plain = evolver().run(guided())
     waiting = evolver(gates_of=partial(default_gates, settings=hold)).run(guided())
@@ -404,7 +404,7 @@ def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
     assert RoundResult.model_validate_json(waiting.model_dump_json()) == waiting
 
 
-def test_history_that_were_left_out_are_no_candidates() -> None:
+def test_skipped_contexts_do_not_count_as_judged_drafts() -> None:
     draft, left_out = (Verdict(draft_id=id, accepted=False, gate="build") for id in ("d", ""))
     result = RoundResult(round_id="round-1", verdicts=(draft, left_out, draft))
     assert result.draft_verdicts == (draft, draft)

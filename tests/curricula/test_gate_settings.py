@@ -41,7 +41,7 @@ def judge(candidate: Proposal, known: Any = (), **settings: Any) -> GateResult:
     return run_gates(gates, candidate, context=CONTEXT)
 
 
-def test_all_gates_come_in_their_order() -> None:
+def test_all_enabled_gates_run_in_order() -> None:
     gates = names(settings=EVERYTHING, **MODELS)
     assert gates == [
         *("parse", "draft", "schema", "split_leak", "near_duplicate", "confidence", "lexical"),
@@ -51,14 +51,14 @@ def test_all_gates_come_in_their_order() -> None:
     assert gates[-1] == "hold", "what waits for a person has passed all else"
 
 
-def test_what_asks_models_is_off_by_default() -> None:
+def test_lexical_solve_judge_and_hold_gates_are_off_by_default() -> None:
     assert set(names(settings=EVERYTHING, **MODELS)) - set(names()) == {
         *("lexical", "solve", "judge", "hold")
     }
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONAL))
-def test_what_may_be_left_out_is_left_out_alone(name: str) -> None:
+def test_turning_off_an_optional_gate_removes_only_that_gate(name: str) -> None:
     everything = names(settings=EVERYTHING, **MODELS)
     settings = EVERYTHING.model_copy(update={"off": (name,)})
     assert names(settings=settings, **MODELS) == [gate for gate in everything if gate != name]
@@ -85,7 +85,7 @@ def test_no_model_is_needed_for_gates_that_are_off() -> None:
         ("replays", "Unknown gate 'replays'. Optional gates: confidence,"),
     ],
 )
-def test_what_cannot_be_turned_off_says_why(name: str, why: str) -> None:
+def test_turning_off_a_required_gate_is_refused_with_the_reason(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         default_gates(BENCHMARK, settings=GatesConfig().model_copy(update={"off": (name,)}))
     with pytest.raises(ValidationError, match=why):
@@ -102,12 +102,12 @@ def test_what_cannot_be_turned_off_says_why(name: str, why: str) -> None:
         ({"accept": "trust"}, "'verified' or 'paper'"),
     ],
 )
-def test_settings_that_make_no_sense(settings: dict[str, Any], problem: str) -> None:
+def test_invalid_gate_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         GatesConfig.model_validate(settings)
 
 
-def test_confidence_is_a_setting_and_is_kept() -> None:
+def test_the_confidence_gate_applies_its_threshold_and_stores_the_value() -> None:
     assert judge(proposal(confidence=0.4), confidence=0.4).verdict.accepted
     verdict = judge(proposal(confidence=0.75)).verdict
     assert Check("confidence", "0.75") in verdict.checks
@@ -115,7 +115,7 @@ def test_confidence_is_a_setting_and_is_kept() -> None:
     assert judge(proposal(confidence=0.0), off=["confidence"]).verdict.accepted
 
 
-def test_words_in_common() -> None:
+def test_the_lexical_gate_rejects_instructions_with_many_shared_words() -> None:
     """Of nine different words, the known instruction has eight, and the new one has nine."""
     instruction = "Press one after the other: red, blue, amber."
     known = TRAIN[9].model_copy(update={"instruction": instruction, "name": "toy/known"})
@@ -132,7 +132,7 @@ def test_words_in_common() -> None:
     assert judge(alike, [elsewhere], lexical=0.8).verdict.accepted
 
 
-def test_the_most_alike_of_several() -> None:
+def test_the_most_similar_known_task_is_returned() -> None:
     first, second = (TRAIN[9].model_copy(update={"instruction": f"Press {n}."}) for n in "ab")
     draft = BENCHMARK.draft(proposal(turns=("Press b.",)), CONTEXT)
     assert KnownTasks().most_similar(draft) is None
@@ -153,7 +153,7 @@ def test_the_most_alike_of_several() -> None:
         ),
     ],
 )
-def test_rules_put_tasks_aside(rules: dict[str, Any], reason: str) -> None:
+def test_a_task_that_matches_a_hold_rule_is_held(rules: dict[str, Any], reason: str) -> None:
     result = judge(proposal(), hold=rules)
     assert (result.verdict.accepted, result.verdict.gate) == (False, "hold")
     assert result.verdict.reason == reason
@@ -170,24 +170,24 @@ def test_rules_put_tasks_aside(rules: dict[str, Any], reason: str) -> None:
         {"pattern": "kettle"},
     ],
 )
-def test_other_tasks_do_not_wait(rules: dict[str, Any]) -> None:
+def test_a_task_that_matches_no_hold_rule_is_accepted(rules: dict[str, Any]) -> None:
     result = judge(proposal(), hold=rules)
     assert result.verdict.accepted
     assert result.held is None
 
 
-def test_only_the_first_of_a_scenario_waits() -> None:
+def test_only_the_first_task_of_a_scenario_is_held() -> None:
     known = TRAIN[9].model_copy(update={"instruction": "Something else."})
     assert judge(proposal(), [known], hold={"first_of_scenario": True}).verdict.accepted
 
 
-def test_what_another_gate_rejects_is_not_held() -> None:
+def test_a_task_rejected_by_another_gate_is_not_held() -> None:
     result = judge(proposal(turns=("Press a kettle.",)), hold={"benchmarks": ["toy"]})
     assert result.verdict.gate == "substance"
     assert result.held is None
 
 
-def test_they_keep_the_contract_of_a_gate() -> None:
+def test_lexical_hold_and_confidence_keep_the_contract_of_a_gate() -> None:
     good, other = draft_of("toy"), BENCHMARK.draft(proposal(), CONTEXT)
     known = KnownTasks([TRAIN[9].model_copy(update={"instruction": f"Now {other.instruction}"})])
     assert_gate_contract(LexicalGate(known, 0.5), passes=good, fails=other)

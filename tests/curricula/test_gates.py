@@ -153,7 +153,7 @@ def judge(candidate: Proposal | Draft | str, gates: Sequence[Gate] = GATES) -> G
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_draft_is_rejected_by_the_gate_for_it(name: str) -> None:
+def test_a_bad_draft_is_rejected_by_the_expected_gate(name: str) -> None:
     bad = BAD[name]
     task, verdict = judge(bad.proposal).task, judge(bad.proposal).verdict
     assert task is None
@@ -175,7 +175,7 @@ def test_every_gate_is_needed(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["near_duplicate", "duplicate", "replay", "prefix", "empty_agent", "substance"]
 )
-def test_without_the_last_gates_bad_tasks_would_be_accepted(name: str) -> None:
+def test_without_this_gate_a_bad_draft_is_accepted(name: str) -> None:
     without = [gate for gate in GATES if gate.name != name]
     accepted = [
         bad for bad in BAD.values() if bad.gate == name and judge(bad.proposal, without).task
@@ -183,7 +183,7 @@ def test_without_the_last_gates_bad_tasks_would_be_accepted(name: str) -> None:
     assert accepted
 
 
-def test_a_good_draft_passes_with_its_costs() -> None:
+def test_a_good_draft_is_accepted_and_its_env_steps_are_counted() -> None:
     result = judge(draft())
     assert result.verdict.accepted
     assert (result.verdict.gate, result.verdict.reason) == ("", "")
@@ -195,7 +195,7 @@ def test_a_good_draft_passes_with_its_costs() -> None:
     assert judge(raw()).verdict == result.verdict
 
 
-def test_a_copy_of_a_held_out_task_is_caught_by_its_id() -> None:
+def test_a_copy_of_a_held_out_task_is_rejected_by_its_id() -> None:
     benchmark = Bent()
     stolen = HELD_OUT[0].model_copy(update={"split": Split.TRAIN})
     benchmark.build = lambda draft: stolen  # type: ignore[method-assign]
@@ -206,18 +206,20 @@ def test_a_copy_of_a_held_out_task_is_caught_by_its_id() -> None:
     assert "copy of a validation or test task" in verdict.reason
 
 
-def test_steps_of_rejected_drafts_are_counted() -> None:
+def test_env_steps_of_rejected_drafts_are_counted() -> None:
     assert judge(BAD["no JSON"].proposal).env_steps == 0
     assert judge(BAD["actions that do nothing"].proposal).env_steps == 3
     assert judge(BAD["never twice the same"].proposal).env_steps == 3 * 4 + 3 * 3
 
 
-def test_an_engine_fault_is_no_verdict() -> None:
+def test_an_engine_failure_raises_instead_of_giving_a_verdict() -> None:
     with pytest.raises(DataError, match="gone"):
         judge(draft("no engine today"))
 
 
-def test_a_gate_that_breaks_is_a_rejection(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_gate_is_logged_and_rejects_the_draft(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Broken:
         name = "mine"
 
@@ -229,13 +231,13 @@ def test_a_gate_that_breaks_is_a_rejection(caplog: pytest.LogCaptureFixture) -> 
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_no_gates_prove_nothing() -> None:
+def test_a_draft_judged_by_no_gates_is_not_accepted() -> None:
     result = judge(draft(), [])
     assert not result.verdict.accepted
     assert result.task is None
 
 
-def test_the_gates_come_in_the_order_of_their_cost() -> None:
+def test_the_default_gates_run_in_order_of_cost() -> None:
     assert [gate.name for gate in default_gates(BENCHMARK)] == [
         "parse",
         "draft",

@@ -60,7 +60,7 @@ def message_of(verdict: Verdict, gate: str) -> str:
     return message
 
 
-def test_a_model_that_is_shown_the_reference_solves_and_judges() -> None:
+def test_a_model_shown_the_reference_passes_the_solve_and_judge_gates() -> None:
     policy = decent()
     verdict = judge(policy).verdict
     assert verdict.accepted, verdict.reason
@@ -71,7 +71,7 @@ def test_a_model_that_is_shown_the_reference_solves_and_judges() -> None:
 
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.0, 0.5, 0.9]), paper=st.booleans())
-def test_whatever_models_say_is_a_verdict(seed: int, share: float, paper: bool) -> None:
+def test_hostile_model_answers_give_a_valid_verdict(seed: int, share: float, paper: bool) -> None:
     policy = HostilePolicy(seed, decent(), share=share)
     accept = "paper" if paper else "verified"
     result = judge(policy, accept=accept)
@@ -83,7 +83,7 @@ def test_whatever_models_say_is_a_verdict(seed: int, share: float, paper: bool) 
     assert Verdict.model_validate_json(text) == result.verdict
 
 
-def test_a_budget_that_is_spent_rejects_nothing() -> None:
+def test_a_spent_budget_does_not_reject_the_task() -> None:
     """Of nine requests five are sent: the tries are cut, and the judge is not asked."""
     policy = decent()
     budget = Meter(Caps(max_calls_per_round=5))
@@ -96,7 +96,7 @@ def test_a_budget_that_is_spent_rejects_nothing() -> None:
     assert {purpose: usage.calls for purpose, usage in spent().items()} == {"solve": 5}
 
 
-def test_what_is_asked_is_counted_by_what_it_is_for() -> None:
+def test_model_calls_are_counted_by_purpose() -> None:
     budget = Meter()
     with budget.scope("round-1") as spent:
         judge(Budgeted(decent(), budget, purpose="solve"))
@@ -104,7 +104,7 @@ def test_what_is_asked_is_counted_by_what_it_is_for() -> None:
     assert calls == {"solve": 2 * len(SOLUTION), "judge": 1}
 
 
-def test_a_draft_that_is_judged_again_asks_for_nothing_twice() -> None:
+def test_a_draft_judged_again_is_answered_from_the_tape() -> None:
     store = Memory()
     policy = decent()
     tape = Tape(policy, store, "fill", model="scripted")

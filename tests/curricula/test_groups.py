@@ -45,7 +45,7 @@ def places(tickets: Sequence[Ticket]) -> list[tuple[str, int, str]]:
     return [(t.group_id, t.index, t.task.id) for t in tickets]
 
 
-def test_k_tickets_a_task_and_then_the_next() -> None:
+def test_a_task_gets_k_tickets_before_the_next_task() -> None:
     book, _ = ledger(k=3)
     tickets = [book.issue(policy_version=7) for _ in range(9)]
     assert [t.group_id for t in tickets] == [f"group-{i}" for i in (0, 0, 0, 1, 1, 1, 2, 2, 2)]
@@ -55,7 +55,7 @@ def test_k_tickets_a_task_and_then_the_next() -> None:
     assert {t.policy_version for t in tickets} == {7}
 
 
-def test_a_group_closes_with_its_last_episode_in_ticket_order_and_is_recorded_by_then() -> None:
+def test_a_group_is_recorded_in_ticket_order_with_its_last_episode() -> None:
     book, curriculum = ledger(k=3)
     tickets = [book.issue() for _ in range(3)]
     outcomes = {0: 1.0, 1: 0.25, 2: 0.5}
@@ -82,7 +82,7 @@ def test_a_group_of_two_policy_versions_is_whole_and_stale() -> None:
     assert dataclasses.replace(closed, max_staleness=1).comparable
 
 
-def test_a_group_that_closes_when_the_policy_has_moved_on_is_stale() -> None:
+def test_a_group_that_closes_under_a_newer_policy_version_is_stale() -> None:
     book, _ = ledger(k=1, max_staleness=1)
     slow = book.issue(policy_version=3)
     book.issue(policy_version=5)
@@ -104,7 +104,7 @@ def test_an_empty_group_is_not_stale() -> None:
     assert Group("g", TRAIN[0], 1, (trajectory(policy_version=2),)).staleness == 0
 
 
-def test_what_does_not_fit_raises_and_changes_nothing() -> None:
+def test_an_episode_that_does_not_fit_its_ticket_raises_and_changes_nothing() -> None:
     book, _ = ledger(k=2)
     ticket, other = book.issue(), book.issue()
     good = played(ticket)
@@ -142,7 +142,7 @@ def test_what_does_not_fit_raises_and_changes_nothing() -> None:
         book.finish(other, played(other))
 
 
-def test_a_ticket_given_back_is_issued_before_any_new_one() -> None:
+def test_a_ticket_given_back_is_reissued_before_any_new_one() -> None:
     book, _ = ledger(k=3)
     first, second = book.issue(), book.issue()
     assert book.give_back(first, EndReason.WORKER_LOST) is None
@@ -154,7 +154,7 @@ def test_a_ticket_given_back_is_issued_before_any_new_one() -> None:
     assert book.issue().index == second.index + 1
 
 
-def test_after_three_more_attempts_a_group_is_broken() -> None:
+def test_a_group_is_broken_after_three_reissues_of_a_ticket() -> None:
     book, curriculum = ledger(k=4)
     first, running, doomed = book.issue(), book.issue(), book.issue()
     book.finish(first, played(first))
@@ -180,7 +180,7 @@ def test_a_group_whose_only_ticket_is_lost_closes_empty() -> None:
     assert book.issue().group_id == "group-1"
 
 
-def test_bad_arguments_and_empty_pools_are_refused() -> None:
+def test_invalid_group_sizes_and_empty_pools_are_refused() -> None:
     for size in (0, 2.5, True, "3", None):
         message = re.escape(f"group_size must be a positive int, got {size!r}.")
         with pytest.raises(ConfigError, match=message):
@@ -192,7 +192,7 @@ def test_bad_arguments_and_empty_pools_are_refused() -> None:
         book.load_state_dict(GroupLedger(Recorder(), group_size=2).state_dict())
 
 
-def test_a_curriculum_that_leaks_is_stopped() -> None:
+def test_a_curriculum_that_returns_held_out_tasks_is_refused() -> None:
     class Leaky(Recorder):
         def next(self, n: int, rng: np.random.Generator) -> list[Task]:
             return list(HELD_OUT[:n])
@@ -233,7 +233,7 @@ def test_a_saved_ledger_continues_the_same_stream(moves: list[str], data: st.Dat
     assert book.state_dict() == copy.state_dict()
 
 
-def test_decisions_survive_in_a_half_finished_group() -> None:
+def test_a_saved_half_finished_group_keeps_its_decisions() -> None:
     view = View("do it", "a room", {"admissible": ("go", "stay"), "n": 1}, (PastStep("a", "b"),))
     chosen = ChoiceDecision(view, ("go", "stay"), 0, -0.7)
     sampled = TokenDecision((1, 2), (3,), (-0.1,))
@@ -253,7 +253,7 @@ def test_decisions_survive_in_a_half_finished_group() -> None:
     assert closed.trajectories[0].report == {"turns": (True, False)}
 
 
-def test_a_choice_is_saved_without_what_its_agent_was_told_in_earlier_steps() -> None:
+def test_a_saved_choice_omits_the_info_of_earlier_steps() -> None:
     old = PastStep("a", "b", info=FrozenDict({"admissible": ("b", "c")}))
     view = View("do it", "a room", {"admissible": ("go", "stay")}, (old,))
     step = Step("a room", "a room", "go", decision=ChoiceDecision(view, ("go", "stay"), 0, -0.7))

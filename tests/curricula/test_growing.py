@@ -19,7 +19,7 @@ from tests.formulas.coevolve import energy_distance, self_similarity
     k=st.integers(1, 6),
     seed=st.integers(0, 1000),
 )
-def test_it_agrees_with_the_formulas_after_each_addition(
+def test_a_growing_set_agrees_with_the_formulas_after_each_addition(
     first: int, sizes: list[int], k: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -37,7 +37,7 @@ def test_it_agrees_with_the_formulas_after_each_addition(
             assert math.isnan(tasks.distance)
 
 
-def test_more_tasks_than_are_held_at_once_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevo_gym.curricula.pool.growing._ROWS", 3)
     rows = np.random.default_rng(5).normal(size=(23, 4))
     tasks = GrowingSet(rows[:8])
@@ -48,7 +48,7 @@ def test_more_tasks_than_are_held_at_once_are_the_same(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_of_too_few_tasks_there_is_no_number(n: int) -> None:
+def test_numbers_of_too_few_tasks_are_nan(n: int) -> None:
     tasks = GrowingSet(np.ones((n, 3)))
     assert math.isnan(tasks.self_similarity)
     assert math.isnan(tasks.distance)
@@ -57,7 +57,7 @@ def test_of_too_few_tasks_there_is_no_number(n: int) -> None:
     assert math.isnan(tasks.distance)
 
 
-def test_equal_first_tasks_have_no_distance_to_measure_by() -> None:
+def test_the_distance_from_equal_first_tasks_is_nan() -> None:
     tasks = GrowingSet(np.ones((4, 3)))
     tasks.add(np.eye(3))
     assert math.isnan(tasks.distance)

@@ -54,7 +54,7 @@ def planned(c: PoolCurriculum, seed: int = 0) -> Round:
         ),
     ],
 )
-def test_farthest_first(
+def test_farthest_first_chooses_the_expected_points(
     points: list[list[float]], covered: list[list[float]], k: int, chosen: list[int]
 ) -> None:
     assert farthest_first(points, covered, k) == chosen
@@ -72,11 +72,13 @@ def test_farthest_first(
         (8, 0.5, 1, 2, (1, 2)),
     ],
 )
-def test_quota(n: int, share: float, guided: int, coverage: int, expected: tuple[int, int]) -> None:
+def test_the_quota_divides_places_between_guided_and_coverage_contexts(
+    n: int, share: float, guided: int, coverage: int, expected: tuple[int, int]
+) -> None:
     assert quota(n, share, guided=guided, coverage=coverage) == expected
 
 
-def test_learnable_contexts_start_from_what_is_solved_half_of_the_time() -> None:
+def test_learnable_contexts_start_from_tasks_solved_about_half_of_the_time() -> None:
     c = growing("learnable", max_contexts=2)
     outcomes = ([1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0])
     c.record([group(list(map(float, o)), c.pool[i]) for i, o in enumerate(outcomes)])
@@ -90,7 +92,7 @@ def _colours(task: Task) -> list[str]:
     return words(task.instruction)[1:]
 
 
-def test_progress_contexts_start_near_to_what_changes() -> None:
+def test_progress_contexts_start_from_tasks_whose_success_changes() -> None:
     # Tasks of the one kind get better, the others stay as they are.
     first = [task for task in TRAIN if set(_colours(task)) <= {"red", "green"}][:3]
     others = [task for task in TRAIN if set(_colours(task)) <= {"white", "amber"}][:3]
@@ -104,7 +106,7 @@ def test_progress_contexts_start_near_to_what_changes() -> None:
     assert {context.kind for context in contexts} == {"progress"}
 
 
-def test_coverage_contexts_go_elsewhere_each_time() -> None:
+def test_coverage_contexts_start_from_other_tasks_in_each_round() -> None:
     c = growing("coverage", max_contexts=2)
     seen = Counter[str]()
     for i in range(4):
@@ -116,14 +118,14 @@ def test_coverage_contexts_go_elsewhere_each_time() -> None:
     assert len(seen) == 8  # nothing twice
 
 
-def test_mixed_contexts_share_the_places() -> None:
+def test_mixed_contexts_are_half_boundary_and_half_coverage() -> None:
     c = growing("mixed", max_contexts=6)
     c.record([group([1.0, 0.0], task) for task in c.pool])
     kinds = Counter(context.kind for context in planned(c).contexts)
     assert kinds == {"boundary": 3, "coverage": 3}
 
 
-def test_rounds_are_due_when_signals_say_so_wherever_they_start() -> None:
+def test_a_signal_makes_a_round_due_for_every_choice_of_contexts() -> None:
     for contexts in CONTEXTS:
         c = growing(contexts)
         c.record([group([1.0, 1.0], task) for task in c.pool])
@@ -138,7 +140,7 @@ def test_rounds_are_due_when_signals_say_so_wherever_they_start() -> None:
     st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=4), min_size=1, max_size=30),
     st.integers(0, 99),
 )
-def test_state_keeps_the_stream(
+def test_a_saved_growth_continues_the_same_stream(
     contexts: str, when: str, outcomes: list[list[int]], seed: int
 ) -> None:
     config = CurriculumConfig(
@@ -191,7 +193,7 @@ class Twice:
         self.heard = list(state["heard"])
 
 
-def test_a_growth_of_ones_own_needs_no_books() -> None:
+def test_a_custom_growth_needs_no_bookkeeping() -> None:
     c = PoolCurriculum(growth=Twice())
     ids = []
     for i in range(3):
@@ -206,7 +208,7 @@ def test_a_growth_of_ones_own_needs_no_books() -> None:
     assert (c.metrics()["heard"], c.metrics()["rounds"], c.metrics()["pool_size"]) == (3, 3, 6)
 
 
-def test_a_curriculum_without_growth_reads_signals_and_stays_as_it_is() -> None:
+def test_a_curriculum_without_growth_detects_signals_but_plans_no_round() -> None:
     c = PoolCurriculum(TRAIN[:3])
     assert {signal.kind for signal in c.record([group([1.0, 0.0])])} == {"boundary"}
     for _ in range(400):

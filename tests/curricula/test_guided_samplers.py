@@ -75,8 +75,8 @@ def episodes(env: EvolvingTaskSampler | EvolvingVectorSampler) -> list[Trajector
     return [t for group in curriculum_of(env).seen for t in group.trajectories]
 
 
-class TestOne:
-    def test_it_shows_through_the_interface_tells_cues_and_records_both(self) -> None:
+class TestGuidedSampler:
+    def test_texts_and_cues_of_the_method_are_shown_and_recorded(self) -> None:
         env = sampler()
         plays = [play(env) for _ in range(2 * K)]
         for number, (texts, infos) in enumerate(plays):
@@ -102,7 +102,7 @@ class TestOne:
         numbers = env.guiding.metrics()
         assert numbers["notes.outcome.solved"] == K
 
-    def test_memories_are_told_once_a_step(self) -> None:
+    def test_memories_are_updated_once_per_step(self) -> None:
         env = sampler(groups_per_step=3)
         for _ in range(7 * K):
             play(env)
@@ -114,7 +114,7 @@ class TestOne:
 
     @pytest.mark.parametrize("steps", [1, 2])
     @pytest.mark.parametrize("cut", range(5))
-    def test_a_saved_one_goes_on_as_if_nothing_had_happened(self, steps: int, cut: int) -> None:
+    def test_a_saved_sampler_continues_the_same_stream(self, steps: int, cut: int) -> None:
         whole = sampler(groups_per_step=steps)
         expected = [play(whole) for _ in range(4 * K)]
         first, second = (sampler(groups_per_step=steps) for _ in range(2))
@@ -126,12 +126,12 @@ class TestOne:
         log = curriculum_of(first).noted + curriculum_of(second).noted
         assert [notes for _, notes in log] == [n for _, n in curriculum_of(whole).noted]
 
-    def test_a_state_without_a_method_lacks_its_memories(self) -> None:
+    def test_a_state_saved_without_a_method_is_refused(self) -> None:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
         with pytest.raises(ConfigError, match="contains the memories"):
             sampler().load_state_dict(bare.state_dict())
 
-    def test_an_episode_that_is_cut_or_ended_outside_is_recorded_as_shown(self) -> None:
+    def test_an_episode_cut_from_outside_is_recorded_with_the_text_shown(self) -> None:
         env = sampler()
         env.reset()
         env.step("press red")
@@ -143,7 +143,7 @@ class TestOne:
         assert ends == [(EndReason.MAX_TOKENS, 1), (EndReason.TIME_LIMIT, 1)]
         assert all("so far" in t.steps[0].shown for t in episodes(env))
 
-    def test_a_task_of_ones_own_is_shown_as_it_is(self) -> None:
+    def test_an_explicit_task_is_shown_without_texts_and_cues_of_the_method(self) -> None:
         env = sampler()
         play(env)
         observation, info = env.reset(options={"task": TRAIN[0]})
@@ -153,7 +153,7 @@ class TestOne:
         assert "so far" not in observation
         assert "cues" not in info
 
-    def test_wrappers_may_see_the_text_first_and_make_something_of_it_last(self) -> None:
+    def test_wrappers_that_convert_text_are_allowed_only_outside_the_sampler(self) -> None:
         inside = EvolvingTaskSampler(
             gym.wrappers.TransformObservation(gym.make("Toy-v0"), str.upper, None),
             method=method(),
@@ -168,7 +168,7 @@ class TestOne:
             broken.reset()
         assert broken.ticket is None
 
-    def test_studies_alone_leave_text_alone(self) -> None:
+    def test_a_method_without_a_coach_leaves_text_unchanged(self) -> None:
         env = EvolvingTaskSampler(
             HashText(gym.make("Toy-v0")), method=method(coach=None), group_size=K
         )
@@ -177,7 +177,7 @@ class TestOne:
         assert len(env.notes) == K
         assert all(t.interface == "" and not t.cue_ids for t in episodes(env))
 
-    def test_without_a_method_it_is_as_it_was(self) -> None:
+    def test_a_sampler_without_a_method_equals_one_with_an_empty_method(self) -> None:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
         empty = sampler(method(coach=None, studies=(), memories={}))
         for env in (bare, empty):
@@ -196,7 +196,7 @@ class TestOne:
             {"session": CurriculumSession(Recorder())},
         ],
     )
-    def test_what_the_method_says_cannot_be_said_again(self, more: dict[str, Any]) -> None:
+    def test_arguments_that_the_method_sets_are_refused(self, more: dict[str, Any]) -> None:
         for make in (
             lambda: sampler(**more),
             lambda: EvolvingVectorSampler(TaskVectorEnv("Toy-v0", 2), method=method(), **more),
@@ -204,7 +204,7 @@ class TestOne:
             with pytest.raises(ConfigError, match="create the sampler without method="):
                 make()
 
-    def test_it_cannot_be_rebuilt_from_a_spec(self) -> None:
+    def test_a_guided_sampler_has_no_spec(self) -> None:
         assert sampler().spec is None
 
 
@@ -219,7 +219,7 @@ class Finds:
         return RoundResult(round_id=round.id, accepted=tuple(TRAIN[:5]))
 
 
-def test_the_round_that_a_method_begins_with_is_run_once() -> None:
+def test_the_first_round_of_a_method_is_run_once() -> None:
     first = Round(id="first", n_unguided=5, budget=5, seed=1)
     methods = [
         replace(method(), curriculum=PoolCurriculum(), evolver=Finds(), first_round=first)
@@ -257,7 +257,7 @@ class Numbers:
 
 
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-class TestMany:
+class TestGuidedVectorSampler:
     def drive(self, envs: EvolvingVectorSampler, steps: int) -> list[list[list[str]]]:
         """Follow the solutions at paces of their own; what each episode of each env was shown."""
         bare = envs.unwrapped
@@ -290,7 +290,7 @@ class TestMany:
                         assert text == before[i]
         return transcripts
 
-    def test_each_env_shows_its_own_episodes(self, mode: str) -> None:
+    def test_each_env_shows_texts_of_its_own_episodes(self, mode: str) -> None:
         envs = EvolvingVectorSampler(
             TaskVectorEnv("Toy-v0", 3, autoreset_mode=mode), method=method(), group_size=K
         )
@@ -311,7 +311,9 @@ class TestMany:
         cues = [t.cue_ids for group in groups for t in group.trajectories]
         assert cues == [(), ("time",)] * len(groups)
 
-    def test_nothing_is_shown_twice_and_the_past_is_as_it_was(self, mode: str) -> None:
+    def test_each_text_is_written_once_and_history_contains_the_texts_shown(
+        self, mode: str
+    ) -> None:
         numbers = Numbers()
         envs = EvolvingVectorSampler(
             TaskVectorEnv("Toy-v0", 2, autoreset_mode=mode),
@@ -324,7 +326,7 @@ class TestMany:
         texts = {text for env in transcripts for texts in env for text in texts}
         assert all(past.observation in texts for view in numbers.asked for past in view.history)
 
-    def test_an_episode_that_its_engine_loses_is_guided_again(
+    def test_an_episode_lost_by_its_engine_is_guided_again(
         self, mode: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         envs = EvolvingVectorSampler(

@@ -13,7 +13,7 @@ hnswlib = pytest.mark.skipif(bool(needs.hnswlib()), reason=needs.hnswlib())
 RNG = np.random.default_rng
 
 
-def test_it_finds_what_a_search_of_all_finds() -> None:
+def test_the_index_finds_the_same_neighbours_as_an_exhaustive_search() -> None:
     vectors, queries = RNG(0).normal(size=(300, 8)), RNG(1).normal(size=(20, 8))
     index = VectorIndex(8, vectors[:100])
     index.add(vectors[100:])
@@ -23,12 +23,12 @@ def test_it_finds_what_a_search_of_all_finds() -> None:
     assert neighbours.cosine == pytest.approx(wanted.cosine, abs=1e-6)
 
 
-def test_k_is_cut_to_what_there_is() -> None:
+def test_k_is_limited_to_the_number_of_vectors() -> None:
     assert VectorIndex(2).nearest([[1, 0]], 3).rows.shape == (1, 0)
     assert VectorIndex(2, [[1, 0], [0, 1]]).nearest([[1, 0.1]], 3).rows.tolist() == [[0, 1]]
 
 
-def test_one_vector_is_enough_and_others_than_numbers_are_refused() -> None:
+def test_a_single_vector_is_accepted_and_invalid_vectors_are_refused() -> None:
     index = VectorIndex(2, [1.0, 0.0])
     index.add([0.0, 2.0])
     assert len(index) == 2
@@ -42,7 +42,7 @@ def test_one_vector_is_enough_and_others_than_numbers_are_refused() -> None:
 
 
 @hnswlib
-def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
+def test_the_graph_beyond_the_exact_limit_finds_nearly_all_neighbours() -> None:
     vectors, queries = RNG(0).normal(size=(2000, 16)), RNG(1).normal(size=(100, 16))
     index = VectorIndex(16, vectors[:1500], exact_up_to=1000)
     index.nearest(queries[:1], 1)
@@ -58,7 +58,7 @@ def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
 
 
 @hnswlib
-def test_a_graph_finds_the_nearest_of_families_that_were_added_one_after_the_other() -> None:
+def test_the_graph_finds_neighbours_in_clusters_added_one_after_another() -> None:
     """As when an arm proposes many tasks about one product, one round after the other."""
     centres = RNG(0).normal(size=(1200, 16))
     vectors = np.repeat(centres, 20, axis=0) + RNG(1).normal(size=(24_000, 16)) * 0.02
@@ -98,7 +98,7 @@ def test_removed_vectors_are_not_found_and_others_keep_their_index(exact_up_to: 
             index.remove(row)
 
 
-def test_without_the_graph_the_search_is_exact_and_says_that_it_is_slow(
+def test_without_hnswlib_the_search_is_exact_and_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("coevo_gym.curricula.pool.index.find_spec", lambda name: None)

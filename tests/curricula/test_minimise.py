@@ -90,16 +90,16 @@ def shortened(steps: Sequence[str], benchmark: Shelf | None = None) -> tuple[str
         ("take 12 / end / end", "take 12 / end / end"),  # solved too early: likewise
     ],
 )
-def test_what_is_left_of_a_reference(steps: str, left: str) -> None:
+def test_a_reference_is_shortened_to_the_steps_it_needs(steps: str, left: str) -> None:
     assert shortened(steps.split(" / ")) == tuple(left.split(" / "))
 
 
-def test_an_answer_that_can_be_counted_keeps_the_list_it_was_counted_from() -> None:
+def test_a_list_from_which_the_answer_can_be_counted_is_not_removed() -> None:
     assert shortened(["list", "answer 2"], Shelf(answers=["2"])) == ("list", "answer 2")
     assert shortened(["list", "answer 5"], Shelf(answers=["5"])) == ("answer 5",)
 
 
-def test_replays_are_capped() -> None:
+def test_the_number_of_replayed_steps_is_limited() -> None:
     benchmark = Shelf()
     steps = (*(f"take {n}" for n in range(40)), "end")
     shortened(steps, benchmark)

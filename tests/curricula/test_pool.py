@@ -11,7 +11,7 @@ from coevo_gym.curricula.pool.task_pool import TaskPool
 from tests.curricula.episodes import HELD_OUT, TRAIN
 
 
-def test_a_task_enters_once_and_the_first_copy_stays() -> None:
+def test_a_task_is_added_once_and_its_first_copy_stays() -> None:
     pool = TaskPool()
     copy = TRAIN[0].model_copy(update={"name": "another name", "origin": "evolved"})
     assert pool.extend(TRAIN[:1]) == (TRAIN[0],)
@@ -22,13 +22,13 @@ def test_a_task_enters_once_and_the_first_copy_stays() -> None:
     assert pool[1] is pool[TRAIN[1].id] is TRAIN[1]
 
 
-def test_an_unknown_task_is_an_error_with_its_id() -> None:
+def test_an_unknown_task_raises_an_error_with_its_id() -> None:
     with pytest.raises(TaskError, match="deadbeef"):
         TaskPool()["deadbeef"]
 
 
 @pytest.mark.parametrize("leak", [HELD_OUT[0], HELD_OUT[-1]])
-def test_no_held_out_task_enters_and_none_of_its_batch(leak: object) -> None:
+def test_a_batch_with_a_held_out_task_is_refused_as_a_whole(leak: object) -> None:
     pool = TaskPool(TRAIN[:2])
     with pytest.raises(SplitLeakError, match="Only training tasks"):
         pool.extend([TRAIN[3], leak])  # type: ignore[list-item]
@@ -38,7 +38,7 @@ def test_no_held_out_task_enters_and_none_of_its_batch(leak: object) -> None:
 
 
 @given(st.lists(st.integers(0, 9)))
-def test_order_is_that_of_first_arrival_and_survives_json(order: list[int]) -> None:
+def test_a_pool_keeps_the_order_of_first_arrival_through_json(order: list[int]) -> None:
     pool, copy = TaskPool(), TaskPool(TRAIN[20:22])
     for index in order:
         pool.extend([TRAIN[index]])

@@ -37,7 +37,7 @@ def assert_storable(verdict: Verdict) -> None:
     assert len(text) < 400_000
 
 
-def test_a_proposal_becomes_a_task() -> None:
+def test_an_accepted_proposal_becomes_a_task() -> None:
     result = judge(proposal())
     assert result.task is not None
     assert Proposal.model_validate(result.verdict.proposal) == proposal()
@@ -47,14 +47,14 @@ def test_a_proposal_becomes_a_task() -> None:
     assert_storable(result.verdict)
 
 
-def test_the_checks_of_a_verdict_end_before_the_gate_that_rejects() -> None:
+def test_the_checks_of_a_verdict_end_before_the_rejecting_gate() -> None:
     verdict = judge(proposal(turns=("Press a kettle.",))).verdict
     names = [gate.name for gate in GATES]
     assert verdict.gate == "substance"
     assert [check.gate for check in verdict.checks] == names[: names.index("substance")]
 
 
-def test_a_draft_that_no_model_made_carries_no_proposal() -> None:
+def test_the_verdict_on_a_draft_without_a_model_has_no_proposal() -> None:
     draft = BENCHMARK.draft(proposal(), CONTEXT)
     verdict = judge(draft).verdict
     assert verdict.accepted
@@ -63,7 +63,7 @@ def test_a_draft_that_no_model_made_carries_no_proposal() -> None:
     assert judge(draft.model_dump_json()).verdict == verdict
 
 
-def test_a_proposal_that_could_not_be_drafted_is_kept() -> None:
+def test_a_proposal_that_cannot_be_drafted_is_stored_in_the_verdict() -> None:
     for description, reason in (
         ("refuse this", "nobody could want that"),
         ("crash here", "draft failed: ZeroDivisionError: oops �"),
@@ -77,7 +77,7 @@ def test_a_proposal_that_could_not_be_drafted_is_kept() -> None:
         assert_storable(verdict)
 
 
-def test_without_a_context_nothing_is_drafted() -> None:
+def test_a_proposal_without_a_context_is_rejected() -> None:
     verdict = run_gates(GATES, proposal()).verdict
     assert (verdict.gate, verdict.reason) == (
         "draft",
@@ -86,7 +86,7 @@ def test_without_a_context_nothing_is_drafted() -> None:
     assert verdict.context_id == ""
 
 
-def test_a_proposal_that_nobody_would_read_is_rejected_and_cut() -> None:
+def test_an_oversized_proposal_is_rejected_and_stored_shortened() -> None:
     for fields, reason in (
         ({"turns": ("x",) * (MAX_TURNS + 1)}, "51 turns; the limit is 50"),
         ({"actions": ("x",) * 100_000}, f"100000 actions; the limit is {MAX_ACTIONS}"),
@@ -99,7 +99,7 @@ def test_a_proposal_that_nobody_would_read_is_rejected_and_cut() -> None:
         assert len(verdict.model_dump_json()) < 100_000
 
 
-def test_a_gate_may_say_something_count_costs_and_put_a_task_aside() -> None:
+def test_a_custom_gate_may_add_a_message_count_steps_and_hold_a_task() -> None:
     class Asking:
         name = "asking"
 
@@ -123,7 +123,7 @@ def test_a_gate_may_say_something_count_costs_and_put_a_task_aside() -> None:
     assert result.env_steps == plain.env_steps + 7
 
 
-def test_a_rejection_is_not_put_aside() -> None:
+def test_a_rejected_task_is_not_held() -> None:
     class Refusing:
         name = "refusing"
 
@@ -149,7 +149,7 @@ TEXTS = st.one_of(
     confidence=st.floats(0, 1),
     done_when=TEXTS,
 )
-def test_whatever_is_proposed_is_a_verdict(**fields: Any) -> None:
+def test_any_proposal_gives_a_storable_verdict(**fields: Any) -> None:
     candidate = Proposal(
         **{name: tuple(f) if isinstance(f, list) else f for name, f in fields.items()}
     )

@@ -21,7 +21,7 @@ BAND = {"kind": "band", "cap": 1, "shuffled": True}
 
 @pytest.mark.parametrize("when", ["signals", "reserve"])
 @pytest.mark.parametrize("kind", ["signals", "blind", "anywhere", "coverage", "none"])
-def test_a_whole_life_without_files_sockets_databases_or_clocks(
+def test_a_curriculum_uses_no_files_sockets_databases_or_clocks(
     kind: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:

@@ -62,7 +62,9 @@ def planned(c: PoolCurriculum, seed: int = 0) -> Round:
         (0, 10, 0.95, 8, 128, 29),  # q(0.95) = 0.33658: 29.71
     ],
 )
-def test_drafts_wanted(reserve: float, every: int, mean: float, k: int, most: int, n: int) -> None:
+def test_the_number_of_wanted_drafts_equals_hand_computed_values(
+    reserve: float, every: int, mean: float, k: int, most: int, n: int
+) -> None:
     assert drafts_wanted(reserve, every_groups=every, mean=mean, k=k, most=most) == n
 
 
@@ -73,7 +75,7 @@ def test_drafts_wanted(reserve: float, every: int, mean: float, k: int, most: in
     st.integers(1, 16),
     st.integers(1, 200),
 )
-def test_drafts_wanted_fill_the_reserve_and_no_more(
+def test_wanted_drafts_fill_the_reserve_and_no_more(
     reserve: float, every: int, mean: float, k: int, most: int
 ) -> None:
     n = drafts_wanted(reserve, every_groups=every, mean=mean, k=k, most=most)
@@ -88,7 +90,7 @@ def test_drafts_wanted_fill_the_reserve_and_no_more(
 # When a round is due.
 
 
-def test_a_round_tries_as_many_drafts_as_are_lacking() -> None:
+def test_a_round_plans_as_many_drafts_as_the_reserve_lacks() -> None:
     c = growing("anywhere")
     c.record([of(0, 4), of(1, 4)] * 3)
     assert c.plan(RNG(0)) is None  # six groups of eight
@@ -98,13 +100,13 @@ def test_a_round_tries_as_many_drafts_as_are_lacking() -> None:
     assert planned(c) is next_round
 
 
-def test_drafts_per_round_is_the_most() -> None:
+def test_the_setting_drafts_limits_the_budget_of_a_round() -> None:
     c = growing("anywhere", growth={"drafts": 30})
     used_up(c)
     assert planned(c).budget == 30
 
 
-def test_while_the_pool_holds_enough_there_is_no_round_and_groups_are_counted_anew() -> None:
+def test_a_sufficient_reserve_skips_the_round_and_restarts_the_group_count() -> None:
     c = growing("anywhere", 20)
     c.record([of(place, 2) for place in range(8)])  # signals are pending, which is no reason
     assert c.metrics()["pending_contexts"] > 0
@@ -116,7 +118,7 @@ def test_while_the_pool_holds_enough_there_is_no_round_and_groups_are_counted_an
     assert c.metrics()["pending_contexts"] > 0  # they wait for a round
 
 
-def test_a_round_needs_no_signal() -> None:
+def test_a_low_reserve_makes_a_round_due_without_any_signal() -> None:
     c = growing("signals")
     used_up(c)
     assert c.metrics()["pending_contexts"] == 0
@@ -125,7 +127,7 @@ def test_a_round_needs_no_signal() -> None:
     assert next_round.n_unguided == 42
 
 
-def test_a_round_begins_the_count_anew() -> None:
+def test_applying_a_round_restarts_the_group_count() -> None:
     c = growing("anywhere")
     used_up(c)
     c.apply(RoundResult(round_id=planned(c).id))
@@ -134,7 +136,7 @@ def test_a_round_begins_the_count_anew() -> None:
     assert c.plan(RNG(0)) is not None
 
 
-def test_tasks_beyond_the_cap_hold_nothing_more() -> None:
+def test_tasks_visited_up_to_the_cap_add_nothing_to_the_reserve() -> None:
     for cap, n in ((4, 9), (5, 7), (None, 7)):
         c = growing("anywhere", selector={"kind": "band", "cap": cap})
         for _ in range(4):
@@ -142,7 +144,7 @@ def test_tasks_beyond_the_cap_hold_nothing_more() -> None:
         assert planned(c).budget == n  # 8 / q(1/2) = 8 / (7/8), or two less
 
 
-def test_tasks_that_are_not_in_the_pool_are_no_reserve() -> None:
+def test_tasks_outside_the_pool_add_nothing_to_the_reserve() -> None:
     c = growing("anywhere", 1)
     c.record([of(place, 2) for place in range(1, 9)])
     # The one task of the pool was never visited: q(1/2) = 7/8, and 7.125 / (7/8) = 8.14.
@@ -153,7 +155,7 @@ def test_tasks_that_are_not_in_the_pool_are_no_reserve() -> None:
 
 
 @pytest.mark.parametrize("kind", ["signals", "blind"])
-def test_history_number_what_is_wanted(kind: str) -> None:
+def test_wanted_drafts_and_not_max_contexts_limit_the_contexts_of_a_round(kind: str) -> None:
     growth = {"every_groups": 40, "max_contexts": 2}
     c = growing(kind, 12, growth, detector={"n_min": 1000, "signals": ("boundary",)})
     c.record([of(place, 2) for place in range(12)])
@@ -167,14 +169,14 @@ def test_history_number_what_is_wanted(kind: str) -> None:
     assert next_round.n_unguided == 0
 
 
-def test_of_more_weaknesses_than_are_wanted_some_are_explored() -> None:
+def test_only_as_many_weaknesses_are_explored_as_drafts_are_wanted() -> None:
     c = growing("signals", 12, growth={"every_groups": 12})
     c.record([of(place, 2) for place in range(12)])
     next_round = planned(c)
     assert next_round.budget == len(next_round.contexts) == 1  # 12 * 7/8 of 12: 1.5 / (7/8)
 
 
-def test_practice_of_which_no_episode_arrived_leads_nowhere_in_particular() -> None:
+def test_groups_without_episodes_lead_to_an_unguided_round() -> None:
     c = growing("blind")
     c.record([group([], TRAIN[0], size=4)] * 8)
     next_round = planned(c)
@@ -190,7 +192,7 @@ def test_practice_of_which_no_episode_arrived_leads_nowhere_in_particular() -> N
     st.integers(0, 60),
     st.sampled_from([1, 4, None]),
 )
-def test_it_goes_on_where_it_was_saved(
+def test_a_saved_reserve_continues_the_same_stream(
     visits: list[tuple[int, int]], cut: int, cap: int | None
 ) -> None:
     first, second = (Reserve(5, drafts=9, cap=cap) for _ in range(2))

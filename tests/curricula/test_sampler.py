@@ -44,7 +44,7 @@ def play(env: gym.Env[Any, Any], how: str = SOLVE) -> dict[str, Any]:
     return info
 
 
-def test_it_repeats_each_task_k_times_and_records_by_itself() -> None:
+def test_the_sampler_repeats_each_task_k_times_and_records_the_group() -> None:
     env, curriculum = sampler(k=3)
     served = []
     for how in (SOLVE, FAIL, SOLVE, SOLVE):
@@ -65,7 +65,7 @@ def test_it_repeats_each_task_k_times_and_records_by_itself() -> None:
     [({}, True), ({"seed": 1}, False), ({"curriculum": "shuffled"}, False), ("shared", False)],
     ids=str,
 )
-def test_samplers_that_run_the_same_episodes_are_warned_about(
+def test_two_samplers_that_run_the_same_episodes_log_a_warning(
     second: Any, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as two of them in one SyncVectorEnv; with one session they share the work."""
@@ -98,7 +98,7 @@ def test_a_sampler_cannot_be_copied(copied: Callable[[Any], Any]) -> None:
             copied(env)
 
 
-def test_success_is_read_and_reward_is_not() -> None:
+def test_groups_record_success_independently_of_the_reward() -> None:
     curriculum = Recorder()
     inverted = gym.wrappers.TransformReward(gym.make("Toy-v0"), lambda reward: 1 - reward)
     env = EvolvingTaskSampler(inverted, curriculum, group_size=2)
@@ -108,7 +108,7 @@ def test_success_is_read_and_reward_is_not() -> None:
     assert [t.success for t in curriculum.seen[0].trajectories] == [True, False]
 
 
-def test_what_was_practised_is_told_by_the_curriculum_and_the_session() -> None:
+def test_curriculum_and_session_report_the_same_practice_metrics() -> None:
     curriculum = make_curriculum("shuffled", initial_size=5, growth={"every_groups": 2})
     env = EvolvingTaskSampler(gym.make("Toy-v0"), curriculum, group_size=2)
     for how in (SOLVE, FAIL, SOLVE, SOLVE, FAIL, FAIL):
@@ -125,7 +125,7 @@ def test_what_was_practised_is_told_by_the_curriculum_and_the_session() -> None:
     assert 0 < numbers["share_explore_steps"] < 1
 
 
-def test_a_task_of_your_own_runs_unrecorded() -> None:
+def test_an_explicit_task_runs_unrecorded() -> None:
     env, curriculum = sampler(k=1)
     for options in ({"task": HELD_OUT[0]}, {"task_id": HELD_OUT[0].name}):
         _, info = env.reset(options=options)
@@ -141,7 +141,7 @@ def test_a_task_of_your_own_runs_unrecorded() -> None:
     assert env.ticket.id.endswith("#1")  # the episode that made way comes back
 
 
-def test_seeds_are_passed_on_or_follow_from_the_place_in_the_stream() -> None:
+def test_env_seeds_are_passed_on_or_derived_from_the_samplers_seed() -> None:
     env, _ = sampler(seed=4)
     env.reset(seed=123)
     assert env.unwrapped.np_random_seed == 123
@@ -155,7 +155,7 @@ def test_seeds_are_passed_on_or_follow_from_the_place_in_the_stream() -> None:
 
 @pytest.mark.parametrize("env_id", ["Toy-v0", "CoEvolve-WebShop-v0"])
 @pytest.mark.parametrize("outside", [False, True])
-def test_it_goes_inside_and_outside_other_wrappers(env_id: str, outside: bool) -> None:
+def test_the_sampler_works_inside_and_outside_other_wrappers(env_id: str, outside: bool) -> None:
     tasks = get_benchmark("toy" if env_id == "Toy-v0" else "webshop").tasks(Split.TRAIN)
     curriculum, env = Recorder(tasks[:5]), gym.make(env_id, max_episode_steps=3)
     if outside:
@@ -173,7 +173,7 @@ def test_it_goes_inside_and_outside_other_wrappers(env_id: str, outside: bool) -
     assert [len(group.trajectories) for group in curriculum.seen] == [2, 2]
 
 
-def test_it_refuses_envs_that_are_not_for_training() -> None:
+def test_envs_of_other_splits_and_foreign_envs_are_refused() -> None:
     for split in ("val", "test"):
         with pytest.raises(SplitLeakError, match=f"split='{split}'"):
             EvolvingTaskSampler(gym.make("Toy-v0", split=split))
@@ -181,7 +181,7 @@ def test_it_refuses_envs_that_are_not_for_training() -> None:
         EvolvingTaskSampler(gym.make("CartPole-v1"))
 
 
-def test_bad_arguments() -> None:
+def test_invalid_sampler_arguments_are_refused() -> None:
     with pytest.raises(ConfigError, match="'inline' or 'manual'"):
         sampler(evolve="sometimes")
     with pytest.raises(ConfigError, match="Did you mean"):
@@ -190,7 +190,7 @@ def test_bad_arguments() -> None:
         sampler(evolve_every_groups=3)
 
 
-def test_manual_rounds_are_run_when_asked_for() -> None:
+def test_manual_rounds_are_run_only_by_evolve() -> None:
     config = CurriculumConfig(initial_size=5)
     env = EvolvingTaskSampler(gym.make("Toy-v0"), config.make(), evolve="manual")
     with pytest.raises(ConfigError, match="pool is empty"):
@@ -203,7 +203,7 @@ def test_manual_rounds_are_run_when_asked_for() -> None:
     assert info["task_id"] in {task.id for task in result.accepted}
 
 
-def test_exploration_uses_the_inner_envs_own_settings() -> None:
+def test_exploration_uses_the_tasks_of_the_inner_env() -> None:
     names = [TRAIN[3].name, TRAIN[4].name]
     env = EvolvingTaskSampler(
         gym.make("Toy-v0", tasks=names, max_episode_steps=4),
@@ -215,13 +215,13 @@ def test_exploration_uses_the_inner_envs_own_settings() -> None:
     assert parents <= {TRAIN[3].id, TRAIN[4].id}
 
 
-def test_exploration_ends_where_the_inner_env_ends() -> None:
+def test_exploration_uses_the_step_limit_of_the_inner_env() -> None:
     explorer = scripted_evolver(cast(TaskEnv, gym.make("Toy-v0", max_episode_steps=3).unwrapped))
     inner = cast(ScriptedExplorer, explorer.explorer).make_env()
     assert cast(TaskEnv, inner.unwrapped).max_steps == 3
 
 
-def test_stepping_past_the_end_is_the_envs_own_error() -> None:
+def test_stepping_past_the_end_raises_the_error_of_the_env() -> None:
     env, _ = sampler()
     env.reset()
     play(env)
@@ -229,7 +229,7 @@ def test_stepping_past_the_end_is_the_envs_own_error() -> None:
         env.step("done")
 
 
-def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
+def test_a_sampler_created_with_a_preset_name_has_a_json_spec() -> None:
     env = EvolvingTaskSampler(gym.make("Toy-v0"), "signal_blind", group_size=2, seed=3)
     assert env.spec is not None
     spec = EnvSpec.from_json(env.spec.to_json())
@@ -242,7 +242,7 @@ def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
     assert again.curriculum.growth.config.growth.kind == "blind"
 
 
-def test_a_sampler_made_from_an_object_has_no_spec() -> None:
+def test_a_sampler_created_with_a_curriculum_object_has_no_spec() -> None:
     assert sampler()[0].spec is None
     assert gym.wrappers.RecordEpisodeStatistics(sampler()[0]).spec is None
 
@@ -257,7 +257,7 @@ def _build_in_child(queue: Any) -> None:
         queue.put(str(error))
 
 
-def test_a_child_process_is_sent_to_the_vector_sampler() -> None:
+def test_the_error_in_a_child_process_recommends_the_vector_sampler() -> None:
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     child = context.Process(target=_build_in_child, args=(queue,))
@@ -266,7 +266,7 @@ def test_a_child_process_is_sent_to_the_vector_sampler() -> None:
     child.join(timeout=600)
 
 
-def test_it_is_exported_from_the_package() -> None:
+def test_the_sampler_is_exported_from_the_package() -> None:
     assert coevo_gym.EvolvingTaskSampler is EvolvingTaskSampler
 
 

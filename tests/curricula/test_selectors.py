@@ -81,7 +81,9 @@ def of(task: Task, rate: float, k: int = 10, *, version: int = 0) -> Group:
         ([0.5, 0.6], 1.0, False, [0]),
     ],
 )
-def test_stages(rates: list[float], progress: float, cumulative: bool, members: list[int]) -> None:
+def test_stage_members_are_the_expected_tasks(
+    rates: list[float], progress: float, cumulative: bool, members: list[int]
+) -> None:
     actual = stage_members(rates, stages=3, progress=progress, cumulative=cumulative)
     assert actual.tolist() == members
 
@@ -99,7 +101,9 @@ def test_stages(rates: list[float], progress: float, cumulative: bool, members: 
         (10, 0.0, 0),
     ],
 )
-def test_target_of_adarft(target: float, reward: float, expected: float) -> None:
+def test_the_next_adarft_target_equals_hand_computed_values(
+    target: float, reward: float, expected: float
+) -> None:
     assert next_target(target, reward) == pytest.approx(expected, abs=1e-8)
 
 
@@ -113,13 +117,13 @@ def test_target_of_adarft(target: float, reward: float, expected: float) -> None
         ([1, 2], 0.0, 5, [0, 1]),
     ],
 )
-def test_nearest_difficulties(
+def test_tasks_nearest_to_the_target_difficulty_are_chosen(
     difficulty: list[float], target: float, n: int, near: list[int]
 ) -> None:
     assert nearest_to(difficulty, target, n).tolist() == near
 
 
-def test_of_equally_near_tasks_the_least_practised_go_first() -> None:
+def test_equally_near_tasks_are_chosen_by_fewest_visits() -> None:
     assert nearest_to([5, 5, 5, 9], 5.0, 2, visits=[3, 1, 2, 0]).tolist() == [1, 2]
 
 
@@ -141,14 +145,14 @@ def test_of_equally_near_tasks_the_least_practised_go_first() -> None:
         ([0.1, 0.9, 0.5], [0, 8, 5], 1.0, [0.222459893, 0.5026737968, 0.2748663102]),
     ],
 )
-def test_prioritised_replay(
+def test_replay_probabilities_equal_hand_computed_values(
     scores: list[float], last: list[float], beta: float, expected: list[float]
 ) -> None:
     probabilities = replay_probabilities(scores, last, 10, beta=beta, rho=0.1)
     assert probabilities == pytest.approx(expected, abs=1e-8)
 
 
-def test_without_staleness_only_ranks_count() -> None:
+def test_replay_probabilities_without_staleness_depend_on_ranks_only() -> None:
     probabilities = replay_probabilities([0.1, 0.2], [3, 3], 3, beta=1.0, rho=0.5)
     assert probabilities == pytest.approx([1 / 3, 2 / 3])
 
@@ -164,7 +168,9 @@ def test_without_staleness_only_ranks_count() -> None:
         ([[15, 16], [4, 14], [3, 4]], [0.0987654321, 0.21484375, 0.2222222222]),
     ],
 )
-def test_learnability(counts: list[list[int]], expected: list[float]) -> None:
+def test_learnability_equals_hand_computed_values(
+    counts: list[list[int]], expected: list[float]
+) -> None:
     successes, episodes = np.array(counts).T
     assert learnability(successes, episodes) == pytest.approx(expected, abs=1e-8)
 
@@ -177,14 +183,16 @@ def test_learnability(counts: list[list[int]], expected: list[float]) -> None:
         ([0, 1, 0, 0, 1, 0, 1, 0, 1], (0.54373629, 0.1707671773)),
     ],
 )
-def test_moving_averages(outcomes: list[float], expected: tuple[float, float]) -> None:
+def test_moving_averages_equal_hand_computed_values(
+    outcomes: list[float], expected: tuple[float, float]
+) -> None:
     averages: Averages | None = None
     for outcome in outcomes:
         averages = update_averages(averages, outcome, fast=0.3, slow=0.05)
     assert averages == pytest.approx(expected, abs=1e-8)
 
 
-def test_learning_progress() -> None:
+def test_learning_progress_equals_hand_computed_values() -> None:
     assert learning_progress([0.3], [0.1], 0.1) == pytest.approx([0.2941176471])
     assert learning_progress([0.3, 0.0, 1.0], [0.3, 0.0, 1.0]) == pytest.approx([0, 0, 0])
 
@@ -209,7 +217,7 @@ def test_learning_progress() -> None:
         ([1, 0], [[-1, 0]], [1.0], [0.0], 0.0),
     ],
 )
-def test_progress_nearby(
+def test_nearby_progress_equals_hand_computed_values(
     vector: list[float],
     others: list[list[float]],
     fast: list[float],
@@ -219,7 +227,7 @@ def test_progress_nearby(
     assert progress_nearby(vector, others, fast, slow) == pytest.approx(expected, abs=1e-8)
 
 
-def test_the_bandit_is_paid_in_advantages() -> None:
+def test_the_bandit_reward_is_the_mean_absolute_advantage() -> None:
     reward = mean_absolute_advantage([1, 0, 0, 0])
     assert reward == pytest.approx(0.8660234038, abs=1e-8)
     values = [0.2, update_value(0.5, reward)]
@@ -243,7 +251,7 @@ def test_draws_follow_the_weights_and_do_not_repeat() -> None:
     assert ordered[2, 3] / 6000 == pytest.approx(1 / 4, abs=0.03)
 
 
-def test_with_too_few_weights_all_come_first_and_then_some_again() -> None:
+def test_draws_repeat_no_task_before_each_weighted_task_was_drawn() -> None:
     for seed in range(20):
         places = draw(np.array([0.0, 1.0, 5.0, 0.0]), 6, RNG(seed)).tolist()
         assert set(places[:2]) == {1, 2}
@@ -254,7 +262,7 @@ def test_with_too_few_weights_all_come_first_and_then_some_again() -> None:
 @pytest.mark.parametrize(
     "weights", [[math.nan, 1.0], [math.inf, 1.0], [-1.0, 2.0], [0.0, 0.0], [], [[1.0]]]
 )
-def test_weights_that_mean_nothing_are_refused(weights: list[Any]) -> None:
+def test_invalid_weights_are_refused(weights: list[Any]) -> None:
     with pytest.raises(ConfigError, match=r"of weights with|All selector weights"):
         draw(np.array(weights), 1, RNG(0))
 
@@ -264,7 +272,9 @@ def test_weights_that_mean_nothing_are_refused(weights: list[Any]) -> None:
     st.integers(1, 40),
     st.integers(0, 99),
 )
-def test_any_weights_can_be_drawn_from(weights: list[float], n: int, seed: int) -> None:
+def test_any_non_negative_weights_can_be_drawn_from(
+    weights: list[float], n: int, seed: int
+) -> None:
     places = draw(np.array(weights), n, RNG(seed)).tolist()
     assert len(places) == n
     assert all(weights[i] > 0 for i in places)
@@ -273,7 +283,7 @@ def test_any_weights_can_be_drawn_from(weights: list[float], n: int, seed: int) 
 
 
 @given(st.lists(st.floats(0, allow_infinity=False), max_size=40))
-def test_falling_is_a_stable_sort(values: list[float]) -> None:
+def test_argsort_descending_is_stable(values: list[float]) -> None:
     given_values = np.array(values, dtype=np.float64)
     assert (
         argsort_descending(given_values).tolist()
@@ -281,7 +291,7 @@ def test_falling_is_a_stable_sort(values: list[float]) -> None:
     )
 
 
-def test_a_table_grows_row_by_row() -> None:
+def test_a_task_table_grows_by_rows_and_keeps_values_when_loaded() -> None:
     table = TaskTable(visits=0.0, last=-1.0)
     for task in TRAIN[:40]:
         table.add([task, TRAIN[0]])
@@ -318,7 +328,7 @@ def test_tasks_that_were_never_tried_come_first(kind: str) -> None:
     assert weights.tolist() == [0, 0, 0, 0, 1]
 
 
-def test_a_pass_rate_is_that_of_the_policy_that_first_tried() -> None:
+def test_a_pass_rate_uses_only_the_first_policy_version() -> None:
     chosen = StagesConfig(stages=2, groups_per_stage=1).make()
     chosen.added(TRAIN[:1])
     chosen.record([of(TRAIN[0], 0.5)])
@@ -341,7 +351,7 @@ def test_stages_go_from_easy_to_hard() -> None:
     assert chosen.metrics()["stage"] == 2
 
 
-def test_adarft_follows_the_reward() -> None:
+def test_the_adarft_target_follows_the_reward() -> None:
     chosen = rated(AdaRFTConfig(batch=2).make(), [1.0, 0.9, 0.6, 0.3, 0.0])
     assert np.flatnonzero(chosen.weights()).tolist() == [0, 1]
     chosen.record([of(TRAIN[0], 1.0, version=1)])
@@ -353,27 +363,27 @@ def test_adarft_follows_the_reward() -> None:
     assert chosen.target == 0
 
 
-def test_plr_replays_what_had_large_advantages() -> None:
+def test_plr_weights_rank_tasks_by_advantage() -> None:
     chosen = rated(PLRConfig(beta=1.0, rho=0.0).make(), [1.0, 0.5, 0.9])
     weights = chosen.weights()
     assert weights == pytest.approx(np.array([1 / 3, 1, 1 / 2]) / (11 / 6))
 
 
-def test_learnable_forgets_earlier_counts() -> None:
+def test_the_learnable_selector_forgets_earlier_counts() -> None:
     chosen = rated(Learnable(memory=0.5), [0.0], k=8)
     assert chosen.weights() == pytest.approx([0.1 * 0.9])
     chosen.record([of(TRAIN[0], 1.0, 8)])
     assert chosen.weights() == pytest.approx([9 / 14 * 5 / 14])
 
 
-def test_progress_goes_where_rates_change_and_keeps_a_share_for_all() -> None:
+def test_the_progress_selector_prefers_changing_rates_and_keeps_exploring() -> None:
     chosen = rated(ProgressConfig(explore=0.2).make(), [0.0, 0.5])
     assert chosen.weights() == pytest.approx([1, 1])  # nothing has changed yet
     chosen.record([of(TRAIN[0], 1.0), of(TRAIN[1], 0.5)])
     assert chosen.weights() == pytest.approx([0.9, 0.1])
 
 
-def test_the_bandit_prefers_the_difficulty_that_teaches() -> None:
+def test_the_bandit_prefers_the_difficulty_with_mixed_outcomes() -> None:
     chosen = rated(SECConfig(arms=2, temperature=0.1).make(), [1.0, 0.9, 0.8, 0.0])
     for _ in range(5):
         chosen.record([of(TRAIN[0], 1.0), of(TRAIN[3], 0.5)])
@@ -385,7 +395,7 @@ def test_the_bandit_prefers_the_difficulty_that_teaches() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_without_episodes_and_of_other_tasks_change_nothing(kind: str) -> None:
+def test_groups_without_episodes_or_of_unknown_tasks_change_nothing(kind: str) -> None:
     chosen = selector(kind)
     chosen.added(TRAIN[:2])
     before = chosen.state_dict()
@@ -399,7 +409,7 @@ def test_groups_without_episodes_and_of_other_tasks_change_nothing(kind: str) ->
     st.integers(1, 9),
     st.integers(0, 99),
 )
-def test_weights_are_fit_to_draw_from_and_state_keeps_the_stream(
+def test_weights_are_valid_and_a_saved_selector_continues_the_same_stream(
     kind: str, moves: list[tuple[int, int]], n: int, seed: int
 ) -> None:
     curriculum = PoolCurriculum(TRAIN[:3], selector=selector(kind))
@@ -431,7 +441,7 @@ def test_weights_are_fit_to_draw_from_and_state_keeps_the_stream(
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_every_selector_draws_otherwise_than_uniformly(kind: str) -> None:
+def test_every_selector_draws_differently_from_uniform(kind: str) -> None:
     def live(chosen: Selector | None) -> list[str]:
         curriculum, rng, ids = PoolCurriculum(TRAIN[:20], selector=chosen), RNG(0), []
         for _ in range(12):
@@ -455,7 +465,7 @@ def hash_of(task: Task) -> int:
     return int(task.id[:8], 16)
 
 
-def test_settings_are_told_apart_by_their_kind() -> None:
+def test_selector_settings_are_distinguished_by_kind() -> None:
     for kind in KINDS:
         assert SETTINGS.validate_python({"kind": kind}).kind == kind
     with pytest.raises(ValidationError, match="kind"):

@@ -67,7 +67,7 @@ def place(ticket: Ticket) -> tuple[str, int]:
 
 
 class TestReports:
-    def test_a_double_a_late_and_an_unknown_report_are_dropped_and_counted(self) -> None:
+    def test_duplicate_late_and_unknown_reports_are_dropped_and_counted(self) -> None:
         practice, curriculum = session(k=2)
         first, second = take(practice), take(practice)
         report(practice, first)
@@ -88,7 +88,7 @@ class TestReports:
             "unknown": 1,
         }
 
-    def test_what_does_not_fit_raises_and_the_ticket_stays_out(self) -> None:
+    def test_an_episode_that_does_not_fit_raises_and_its_ticket_stays_valid(self) -> None:
         practice, _ = session(k=1)
         ticket = take(practice)
         evaluation = EvalTrajectory(
@@ -105,7 +105,7 @@ class TestReports:
         assert practice.outstanding == (ticket,)
         assert report(practice, ticket) == ["group-0"]
 
-    def test_giving_back_twice_changes_nothing(self) -> None:
+    def test_giving_a_ticket_back_twice_changes_nothing(self) -> None:
         practice, curriculum = session(k=1, max_reissues=0)
         ticket = take(practice)
         closed = practice.give_back(ticket.id, EndReason.WORKER_LOST)
@@ -116,7 +116,7 @@ class TestReports:
 
 
 class TestRequests:
-    def test_a_take_that_is_repeated_answers_the_same(self) -> None:
+    def test_a_repeated_take_returns_the_same_ticket(self) -> None:
         practice, _ = session(k=1)
         ticket = take(practice, request="a")
         assert take(practice, request="a") == ticket
@@ -125,7 +125,7 @@ class TestRequests:
         assert take(practice, request="a") == ticket
         assert practice.counts["taken"] == 2
 
-    def test_after_its_lease_has_run_out_it_begins_anew(self) -> None:
+    def test_a_repeated_take_with_an_expired_lease_issues_a_new_ticket(self) -> None:
         practice, _, clock = leased(k=1)
         lost = take(practice, request="a")
         clock.now = 60.0
@@ -134,7 +134,7 @@ class TestRequests:
         assert again.id != lost.id
         assert take(practice, request="a") == again
 
-    def test_steps_are_opened_and_closed_once(self) -> None:
+    def test_repeated_requests_open_and_close_a_step_once(self) -> None:
         practice, curriculum = session(k=1)
         for _ in range(2):
             practice.open_step(2, request="open-1")
@@ -147,7 +147,7 @@ class TestRequests:
 
 
 class TestLeases:
-    def test_a_place_whose_lease_ran_out_is_given_to_somebody_else(self) -> None:
+    def test_a_ticket_with_an_expired_lease_is_reissued_and_its_report_is_late(self) -> None:
         practice, curriculum, clock = leased(k=2)
         dead, alive = take(practice), take(practice)
         clock.now = 59.0
@@ -161,7 +161,7 @@ class TestLeases:
         assert len(curriculum.seen[0].trajectories) == 2
         assert (practice.counts["lapsed"], practice.counts["late"]) == (1, 1)
 
-    def test_a_group_of_dead_workers_is_broken_and_recorded(self) -> None:
+    def test_a_group_with_expired_tickets_is_recorded_as_broken(self) -> None:
         practice, curriculum, clock = leased(k=2, max_reissues=0)
         report(practice, take(practice))
         take(practice)
@@ -171,14 +171,14 @@ class TestLeases:
             ("group-0", False, 1)
         ]
 
-    def test_without_leases_nothing_runs_out(self) -> None:
+    def test_tickets_without_leases_never_expire(self) -> None:
         clock = Clock()
         practice, _ = session(k=1, clock=clock)
         ticket = take(practice)
         clock.now = 1e9
         assert practice.renew(ticket.id)
 
-    def test_they_need_a_length_and_a_clock(self) -> None:
+    def test_leases_need_a_positive_duration_and_a_clock(self) -> None:
         with pytest.raises(ConfigError, match="Leases need a clock"):
             session(lease_s=60.0)
         for seconds in (0.0, -1.0, float("nan")):
@@ -187,7 +187,7 @@ class TestLeases:
 
 
 class TestSlots:
-    def test_copies_meet_wherever_and_in_whatever_order_they_come(self) -> None:
+    def test_copies_of_a_slot_form_one_group_in_any_order(self) -> None:
         practice, curriculum = session(k=3)
         order = [f"row-{i % 4}" for i in np.random.default_rng(0).permutation(12)]
         tickets = [(slot, take(practice, slot=slot)) for slot in order]
@@ -199,19 +199,19 @@ class TestSlots:
         report(practice, *(t for _, t in tickets))
         assert [group.whole for group in curriculum.seen] == [True] * 4
 
-    def test_a_name_is_free_again_when_all_its_copies_have_come(self) -> None:
+    def test_a_slot_name_is_reusable_after_all_its_copies(self) -> None:
         practice, _ = session(k=2)
         groups = [take(practice, slot="row").group_id for _ in range(6)]
         assert groups == [f"group-{i}" for i in (0, 0, 1, 1, 2, 2)]
 
-    def test_others_are_not_given_a_place_of_a_slot(self) -> None:
+    def test_callers_without_the_slot_get_tickets_of_other_groups(self) -> None:
         practice, _ = session(k=3)
         mine = take(practice, slot="row")
         others = [take(practice) for _ in range(3)]
         assert {t.group_id for t in others} == {"group-1"}
         assert take(practice, slot="row").group_id == mine.group_id
 
-    def test_a_copy_that_is_lost_is_not_run_again_and_its_group_closes_short(self) -> None:
+    def test_a_lost_copy_is_not_run_again_and_its_group_closes_incomplete(self) -> None:
         practice, curriculum = session(k=3)
         first, second = take(practice, slot="row"), take(practice, slot="row")
         practice.give_back(first.id, EndReason.WORKER_LOST)
@@ -223,14 +223,14 @@ class TestSlots:
         assert report(practice, third) == ["group-0"]
         assert [(g.whole, len(g.trajectories)) for g in curriculum.seen] == [(False, 2)]
 
-    def test_a_slot_whose_copies_do_not_come_is_given_up(self) -> None:
+    def test_a_slot_whose_copies_do_not_arrive_expires(self) -> None:
         practice, curriculum, clock = leased(k=4)
         report(practice, take(practice, slot="row"))
         clock.now = 60.0
         assert take(practice, slot="row").group_id == "group-1"
         assert [len(g.trajectories) for g in curriculum.seen] == [1]
 
-    def test_in_a_step_they_take_its_groups(self) -> None:
+    def test_slots_use_the_groups_of_an_open_step(self) -> None:
         practice, curriculum = session(k=2)
         practice.open_step(2)
         tickets = [take(practice, slot=slot) for slot in ("a", "b", "a", "b")]
@@ -240,7 +240,7 @@ class TestSlots:
         assert [group.id for group in practice.close_step().groups] == ["group-0", "group-1"]
         assert len(curriculum.seen) == 2
 
-    def test_of_copies_under_way_at_a_save_those_that_had_arrived_are_kept(self) -> None:
+    def test_a_saved_session_keeps_the_reported_copies_of_open_slots(self) -> None:
         practice, _ = session(k=3)
         report(practice, take(practice, slot="all-sent"), take(practice, slot="all-sent"))
         take(practice, slot="all-sent")
@@ -258,7 +258,7 @@ class TestSlots:
 
 
 class TestSteps:
-    def test_where_all_tickets_of_a_step_are_out_there_is_one_later(self) -> None:
+    def test_take_returns_later_if_all_tickets_of_a_step_are_issued(self) -> None:
         practice, _ = session(k=2)
         practice.open_step(1)
         tickets = [take(practice), take(practice)]
@@ -269,7 +269,7 @@ class TestSteps:
         practice.close_step()
         assert take(practice).group_id == "group-1"
 
-    def test_they_open_and_close_by_themselves(self) -> None:
+    def test_steps_open_and_close_automatically(self) -> None:
         practice, curriculum = session(k=1, groups_per_step=2)
         tickets = [take(practice), take(practice)]
         report(practice, *tickets)
@@ -335,7 +335,7 @@ def due(evolver: Held, tasks: bool = True) -> CurriculumSession:
 
 
 class TestRounds:
-    def test_tickets_are_given_out_and_taken_in_while_a_slow_round_runs(self) -> None:
+    def test_tickets_are_issued_and_reported_during_a_slow_round(self) -> None:
         evolver = Held()
         practice = due(evolver)
         round = Threads(1, practice.evolve)
@@ -357,7 +357,7 @@ class TestRounds:
         assert copy.evolve() == result
         assert again.rounds == evolver.rounds
 
-    def test_who_asks_again_is_told_of_the_round_under_way(self) -> None:
+    def test_concurrent_evolve_calls_share_the_running_round(self) -> None:
         evolver = Held()
         practice = due(evolver)
         threads = Threads(4, practice.evolve)
@@ -382,7 +382,7 @@ class TestRounds:
         assert practice.evolve() is not None
         assert [round.id for round in evolver.rounds] == ["round-0"] * 2
 
-    def test_who_waits_for_a_round_that_fails_is_told(self) -> None:
+    def test_callers_that_wait_for_a_failing_round_get_its_error(self) -> None:
         evolver = Held(fails=True)
         practice = due(evolver)
         first = Threads(1, practice.evolve)
@@ -393,7 +393,7 @@ class TestRounds:
         assert [str(error) for error in first.join()] == ["the explorer is gone"]
         assert {str(error) for error in second.join()} == {"the explorer is gone"}
 
-    def test_before_the_first_tasks_are_found_there_is_a_ticket_later(self) -> None:
+    def test_take_returns_later_until_the_first_round_has_found_tasks(self) -> None:
         evolver = Held()
         practice = due(evolver, tasks=False)
         with pytest.raises(ConfigError, match="pool is empty"):
@@ -406,7 +406,7 @@ class TestRounds:
         round.join()
         take(practice, slot="row", request="a")
 
-    def test_another_round_waits_for_the_one_under_way(self) -> None:
+    def test_another_round_waits_for_the_running_one(self) -> None:
         evolver = Held()
         practice = due(evolver)
         first = Threads(1, practice.evolve)
@@ -419,7 +419,7 @@ class TestRounds:
         ]
         assert [round.id for round in evolver.rounds] == ["round-0", "mine"]
 
-    def test_a_load_waits_for_the_round_under_way(self) -> None:
+    def test_loading_a_state_waits_for_the_running_round(self) -> None:
         evolver = Held()
         practice = due(evolver)
         saved = practice.state_dict()
@@ -433,7 +433,7 @@ class TestRounds:
         assert practice.evolve() is not None
         assert [round.id for round in evolver.rounds] == ["round-0"] * 2
 
-    def test_without_an_evolver_none_is_run(self) -> None:
+    def test_a_session_without_an_evolver_runs_no_round(self) -> None:
         practice = CurriculumSession(CurriculumConfig().make())
         assert practice.plan() is None
         assert practice.evolve() is None
@@ -484,7 +484,7 @@ class TestSharedSamplers:
         assert [group.whole for group in curriculum.seen] == [True]
         assert one.curriculum is two.curriculum is curriculum
 
-    def test_a_vector_sampler_can_be_one_of_them(self) -> None:
+    def test_a_vector_sampler_can_share_a_session(self) -> None:
         practice, curriculum = session(k=3)
         one = EvolvingTaskSampler(gym.make("Toy-v0"), session=practice)
         many = EvolvingVectorSampler(gym.make_vec("Toy-v0", num_envs=2), session=practice)
@@ -494,7 +494,7 @@ class TestSharedSamplers:
         many.step(["done"] * 2)
         assert [len(group.trajectories) for group in curriculum.seen] == [3]
 
-    def test_their_seeds_are_the_sessions(self) -> None:
+    def test_env_seeds_come_from_the_session_for_any_number_of_samplers(self) -> None:
         seeds = []
         for n in (1, 2):
             practice, _ = session(k=2, seed=11)
@@ -506,7 +506,7 @@ class TestSharedSamplers:
         assert seeds[:2] == seeds[2:]
         assert seeds[0] != seeds[1]
 
-    def test_where_the_other_has_taken_the_rest_of_a_step_it_says_so(self) -> None:
+    def test_a_reset_without_an_available_ticket_raises(self) -> None:
         practice, _ = session(k=1)
         one, two = (EvolvingTaskSampler(gym.make("Toy-v0"), session=practice) for _ in range(2))
         practice.open_step(1)
@@ -514,7 +514,7 @@ class TestSharedSamplers:
         with pytest.raises(TaskError, match=r"No ticket is available.*open_step\(n\) draws more"):
             two.reset()
 
-    def test_a_round_of_another_thread_is_waited_for_only_where_there_are_no_tasks(self) -> None:
+    def test_a_reset_waits_for_a_running_round_only_if_there_are_no_tasks(self) -> None:
         for tasks in (True, False):
             evolver = Held()
             practice = due(evolver, tasks=tasks)
@@ -530,20 +530,20 @@ class TestSharedSamplers:
             assert (info["task_id"] in {task.id for task in TRAIN[:5]}) is not tasks
             assert len(evolver.rounds) == 1
 
-    def test_what_the_session_says_cannot_be_said_again(self) -> None:
+    def test_arguments_that_the_session_sets_are_refused(self) -> None:
         practice, _ = session()
         with pytest.raises(ConfigError, match=r"do not pass group_size, seed, because"):
             EvolvingTaskSampler(gym.make("Toy-v0"), session=practice, group_size=4, seed=1)
         assert EvolvingTaskSampler(gym.make("Toy-v0"), session=practice).spec is None
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_an_invalid_session_state_is_refused() -> None:
     practice, _ = session()
     with pytest.raises(ConfigError, match=r"not a session state: the keys \['curriculum'"):
         practice.load_state_dict({"ledger": {}, "rng": {}})
 
 
-def test_tickets_that_are_out_go_on_in_another_process() -> None:
+def test_issued_tickets_saved_with_the_state_stay_valid_in_another_session() -> None:
     first, _, clock = leased()
     clock.now = 7.0
     reported, out, slotted = (
@@ -575,7 +575,7 @@ def test_tickets_that_are_out_go_on_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("how", ["reported", "lapsed"])
-def test_a_request_is_forgotten_with_the_end_of_its_ticket(
+def test_a_request_is_forgotten_after_its_ticket_has_ended(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "REMEMBERED", 2)
@@ -601,7 +601,7 @@ def test_a_request_is_forgotten_with_the_end_of_its_ticket(
         assert take(practice, request="old") not in (old, out)
 
 
-def test_tickets_that_are_out_are_void_in_what_a_trainer_saves() -> None:
+def test_issued_tickets_are_reissued_after_loading_a_state_without_tickets() -> None:
     first, _ = session()
     ticket = take(first)
     second, _ = session()
@@ -610,7 +610,7 @@ def test_tickets_that_are_out_are_void_in_what_a_trainer_saves() -> None:
     assert take(second).id == f"{ticket.id}#1"
 
 
-def test_it_is_exported_from_the_package() -> None:
+def test_the_session_is_exported_from_the_package() -> None:
     assert coevo_gym.CurriculumSession is CurriculumSession
 
 
@@ -626,7 +626,7 @@ def test_notes_reach_the_curriculum() -> None:
     assert curriculum.heard is NO_NOTES
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_invalid_session_arguments_are_refused() -> None:
     curriculum: Curriculum = Recorder()
     with pytest.raises(ConfigError, match="group_size must be a positive int, got 0"):
         CurriculumSession(curriculum, group_size=0)

@@ -426,5 +426,5 @@ def play_plainly(log: Sequence[Event], tasks: Sequence[Task], k: int) -> dict[st
     return session.state_dict()
 
 
-TestWorkers = Workers.TestCase
-TestWorkers.settings = settings(max_examples=60, stateful_step_count=40)
+TestUnreliableWorkers = Workers.TestCase
+TestUnreliableWorkers.settings = settings(max_examples=60, stateful_step_count=40)

@@ -31,7 +31,7 @@ def kinds(signals: list[Signal]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -0.1, 1.1])
-def test_outcomes_that_are_not_in_the_unit_interval_are_refused(bad: float) -> None:
+def test_outcomes_outside_the_unit_interval_are_refused(bad: float) -> None:
     for call in (
         lambda: boundary([1, bad]),
         lambda: forgetting([bad], 0),
@@ -41,14 +41,14 @@ def test_outcomes_that_are_not_in_the_unit_interval_are_refused(bad: float) -> N
             call()
 
 
-def test_edges_of_the_rules() -> None:
+def test_no_signal_fires_on_empty_inputs_or_a_single_outcome() -> None:
     assert not forgetting([], 0.0)
     assert not boundary([])
     assert not boundary([1.0])
     assert not rare({}, ("a",), n_min=0)
 
 
-def test_one_episode_of_a_new_task_fires_nothing() -> None:
+def test_one_episode_of_a_new_task_fires_no_signal() -> None:
     assert SignalDetector().detect([group([0.0])]) == []
     assert SignalDetector().detect([group([1.0])]) == []
 
@@ -61,14 +61,14 @@ def test_all_pass_then_all_fail_is_forgetting_and_no_boundary() -> None:
     assert signals[0].evidence == {"history": (1.0,), "now": 0.0}
 
 
-def test_a_visit_leaves_one_entry_the_mean_or_the_max_of_its_group() -> None:
+def test_a_group_enters_the_history_as_its_mean_or_maximum() -> None:
     for visit, fires in (("mean", False), ("max", True)):
         detector = SignalDetector(DetectorConfig(visit=visit))  # type: ignore[arg-type]
         detector.detect([group([1, 0, 0])])
         assert bool(detector.detect([group([0])])) is fires
 
 
-def test_both_readings_are_counted_whichever_is_used() -> None:
+def test_forgetting_is_counted_by_mean_and_maximum_for_either_setting() -> None:
     for visit in ("mean", "max"):
         detector = SignalDetector(DetectorConfig(visit=visit))  # type: ignore[arg-type]
         detector.detect([group([1, 0, 0], TRAIN[0]), group([1, 1, 0], TRAIN[1])])
@@ -76,20 +76,20 @@ def test_both_readings_are_counted_whichever_is_used() -> None:
         assert detector.forgotten == {"max": 3, "mean": 1}
 
 
-def test_success_slides_out_of_the_window() -> None:
+def test_old_successes_leave_the_forgetting_window() -> None:
     detector = SignalDetector(DetectorConfig(window=2))
     detector.detect([group([1])])
     fired = [bool(detector.detect([group([0])])) for _ in range(4)]
     assert fired == [True, True, False, False]
 
 
-def test_tasks_have_windows_of_their_own() -> None:
+def test_each_task_has_its_own_forgetting_window() -> None:
     detector = SignalDetector()
     detector.detect([group([1], TRAIN[0])])
     assert detector.detect([group([0], TRAIN[1])]) == []
 
 
-def test_a_broken_group_is_no_boundary_but_feeds_forgetting_and_rare() -> None:
+def test_a_broken_group_fires_no_boundary_but_counts_for_other_signals() -> None:
     detector = SignalDetector(DetectorConfig(n_min=1, theta=50))
     detector.detect([group([1, 1])])
     broken = group([1, 0], size=3, calls=("other",))
@@ -100,13 +100,13 @@ def test_a_broken_group_is_no_boundary_but_feeds_forgetting_and_rare() -> None:
     assert detector.detect([group([], size=3)]) == []
 
 
-def test_score_can_be_read_in_place_of_success() -> None:
+def test_the_score_can_be_used_as_outcome_instead_of_success() -> None:
     assert SignalDetector().detect([group([0.8, 0.1])]) == []
     signals = SignalDetector(DetectorConfig(outcome="score")).detect([group([0.8, 0.1])])
     assert kinds(signals) == [(0, BOUNDARY), (1, BOUNDARY)]
 
 
-def test_one_episode_may_carry_several_signals_and_kinds_can_be_left_out() -> None:
+def test_an_episode_may_fire_several_signals_of_the_configured_kinds() -> None:
     for wanted in ((FORGETTING, BOUNDARY, RARE), (BOUNDARY,), (RARE, FORGETTING)):
         detector = SignalDetector(DetectorConfig(signals=wanted, n_min=10, theta=20))
         detector.detect([group([1] * 20)])
@@ -115,7 +115,7 @@ def test_one_episode_may_carry_several_signals_and_kinds_can_be_left_out() -> No
         assert set(kinds(signals)) == {pair for pair in expected if pair[1] in wanted}
 
 
-def test_the_whole_batch_is_counted_before_any_of_it_is_called_rare() -> None:
+def test_rare_patterns_are_judged_after_counting_the_whole_batch() -> None:
     seldom = [group([1], TRAIN[i], calls=("look",), id=f"g{i}") for i in range(4)]
     batch = [group([1] * 16, TRAIN[5]), *seldom]
     detector, one_by_one = (SignalDetector(DetectorConfig(n_min=17, theta=20)) for _ in range(2))
@@ -124,7 +124,7 @@ def test_the_whole_batch_is_counted_before_any_of_it_is_called_rare() -> None:
 
 
 @given(st.permutations(range(4)))
-def test_the_order_of_groups_in_a_batch_changes_nothing(order: list[int]) -> None:
+def test_the_order_of_groups_in_a_batch_does_not_change_the_signals(order: list[int]) -> None:
     groups = [
         group(outcomes, TRAIN[i % 2], calls=("press",) * (i + 1), id=f"g{i}")
         for i, outcomes in enumerate(([1, 0], [0, 0], [1, 1], [0, 1]))
@@ -137,7 +137,7 @@ def test_the_order_of_groups_in_a_batch_changes_nothing(order: list[int]) -> Non
     assert {s.model_dump_json() for s in straight} == {s.model_dump_json() for s in shuffled}
 
 
-def test_state_round_trips_through_json() -> None:
+def test_the_detector_state_round_trips_through_json() -> None:
     detector, copy = (SignalDetector(DetectorConfig(window=3, n_min=8)) for _ in range(2))
     batches = [
         [group([float(a), float(b)], TRAIN[i % 3], calls=("press",) * (i % 2) + ("done",))]
@@ -151,7 +151,9 @@ def test_state_round_trips_through_json() -> None:
     assert detector.state_dict() == copy.state_dict()
 
 
-def test_it_warns_once_when_most_episodes_are_rare(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_once_if_most_episodes_are_rare(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     detector = SignalDetector(DetectorConfig(n_min=30, theta=5, min_support=2))
     with caplog.at_level(logging.WARNING):
         for i in range(100):
@@ -164,7 +166,7 @@ def test_it_warns_once_when_most_episodes_are_rare(caplog: pytest.LogCaptureFixt
     assert "curriculum.detector.min_support (now 2)" in caplog.text
 
 
-def test_patterns() -> None:
+def test_patterns_consist_of_the_symbols_of_the_steps() -> None:
     def symbol(step: object) -> str:
         return step.calls[0]  # type: ignore[attr-defined, no-any-return]
 

@@ -38,7 +38,7 @@ def result(tasks: list[Task]) -> RoundResult:
     return RoundResult(round_id="round-1", accepted=tuple(tasks), verdicts=(*verdicts, rejected))
 
 
-def test_thirds_by_rank() -> None:
+def test_similarity_bins_divide_tasks_into_thirds_by_rank() -> None:
     bins = similarity_bins([0.9, 0.1, 0.5, 0.5, 0.3, 0.7, 0.2], 5)
     assert bins._asdict() == {
         "low": [1, 6],
@@ -51,7 +51,7 @@ def test_thirds_by_rank() -> None:
 
 
 @given(st.lists(st.floats(-1, 1), max_size=30), st.integers(0, 40))
-def test_every_task_is_in_one_third(similarity: list[float], n_mixed: int) -> None:
+def test_every_task_is_in_exactly_one_third(similarity: list[float], n_mixed: int) -> None:
     low, mid, high, mixed = similarity_bins(similarity, n_mixed)
     n = len(similarity)
     assert sorted([*low, *mid, *high]) == list(range(n))
@@ -78,7 +78,7 @@ def only_bin(outcome: RoundResult, bin: Bin) -> RoundResult:
 
 
 @pytest.mark.parametrize(("bin", "places"), [("low", [1]), ("mid", [2]), ("high", [0])])
-def test_a_round_keeps_one_bin(bin: Bin, places: list[int]) -> None:
+def test_a_round_keeps_only_tasks_of_the_configured_bin(bin: Bin, places: list[int]) -> None:
     outcome = only_bin(result(FOUND), bin)
     assert list(outcome.accepted) == [FOUND[place] for place in places]
     assert [verdict.accepted for verdict in outcome.verdicts] == [
@@ -90,16 +90,16 @@ def test_a_round_keeps_one_bin(bin: Bin, places: list[int]) -> None:
     assert any(verdict.reason.endswith(f"is not {bin}") for verdict in outcome.verdicts)
 
 
-def test_mixed_tasks_are_as_many_as_those_of_a_third() -> None:
+def test_the_mixed_bin_is_as_large_as_a_third() -> None:
     assert len(only_bin(result(FOUND), "mixed").accepted) == 1
 
 
-def test_a_round_without_tasks_stays_as_it_is() -> None:
+def test_a_round_without_tasks_is_unchanged() -> None:
     empty = RoundResult(round_id="round-1")
     assert only_bin(empty, "low") is empty
 
 
-def test_a_fifth_is_set_aside_the_same_each_time() -> None:
+def test_the_same_fifth_of_the_tasks_is_set_aside_each_time() -> None:
     tasks = [*TRAIN, *(task_saying(i, f"press {i}") for i in range(len(TRAIN)))]
     aside, rest = set_aside(tasks)
     assert sorted(task.id for task in [*aside, *rest]) == sorted(task.id for task in tasks)
@@ -107,6 +107,6 @@ def test_a_fifth_is_set_aside_the_same_each_time() -> None:
     assert set_aside(tasks[::-1])[0] == aside[::-1]
 
 
-def test_an_evolver_that_keeps_one_bin_needs_tasks_to_compare_with() -> None:
+def test_a_binned_evolver_without_tasks_to_compare_with_is_refused() -> None:
     with pytest.raises(ConfigError, match="no tasks were set aside"):
         BinnedEvolver(Finding(result(FOUND)), "high", [])

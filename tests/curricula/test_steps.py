@@ -71,7 +71,7 @@ def test_the_tasks_of_a_step_are_drawn_at_once_and_differ() -> None:
         book.issue()
 
 
-def test_its_groups_are_recorded_as_one_batch_in_the_order_of_their_numbers() -> None:
+def test_the_groups_of_a_step_are_recorded_as_one_batch_in_order() -> None:
     book, curriculum = ledger()
     book.open_step(3)
     closed = finish(book, issue_all(book)[::-1])
@@ -85,7 +85,7 @@ def test_its_groups_are_recorded_as_one_batch_in_the_order_of_their_numbers() ->
     assert len(curriculum.told) == 1
 
 
-def test_the_signals_of_a_step_are_those_that_the_curriculum_read() -> None:
+def test_closing_a_step_returns_the_signals_of_the_curriculum() -> None:
     book, curriculum = ledger()
     book.open_step(2)
     for ticket in issue_all(book):
@@ -95,7 +95,7 @@ def test_the_signals_of_a_step_are_those_that_the_curriculum_read() -> None:
     assert {signal.kind for signal in step.signals} == {"boundary"}
 
 
-def test_a_step_can_be_extended() -> None:
+def test_an_open_step_can_be_extended() -> None:
     book, curriculum = ledger()
     book.open_step(2)
     finish(book, issue_all(book))
@@ -122,7 +122,7 @@ def test_a_group_that_closes_late_is_recorded_with_the_next_step() -> None:
     assert curriculum.told == [["group-1"], ["group-0", "group-2"]]
 
 
-def test_a_group_from_before_the_step_closes_with_it() -> None:
+def test_a_group_issued_before_the_step_is_recorded_with_it() -> None:
     book, curriculum = ledger()
     early = [book.issue(), book.issue()]
     book.open_step(1)
@@ -133,7 +133,7 @@ def test_a_group_from_before_the_step_closes_with_it() -> None:
     assert curriculum.told == [["group-0", "group-1"]]
 
 
-def test_a_lost_place_is_run_again_in_its_step_and_a_broken_group_closes_with_it() -> None:
+def test_a_lost_episode_is_run_again_and_a_broken_group_recorded_in_its_step() -> None:
     book, curriculum = ledger(max_reissues=1)
     book.open_step(2)
     tickets = issue_all(book)
@@ -148,7 +148,7 @@ def test_a_lost_place_is_run_again_in_its_step_and_a_broken_group_closes_with_it
     assert [group.whole for group in book.close_step().groups] == [False, True]
 
 
-def test_what_cannot_be_a_step_begins_nothing() -> None:
+def test_an_invalid_step_is_refused_and_issues_no_ticket() -> None:
     book, curriculum = ledger()
     with pytest.raises(ConfigError, match="n_groups must be at least 1, got 0"):
         book.open_step(0)
@@ -258,7 +258,7 @@ class TestSamplers:
             copy.step("done")
         assert copy.state_dict() == env.state_dict()
 
-    def test_side_by_side_the_next_step_opens_when_no_ticket_is_left(self) -> None:
+    def test_a_vector_sampler_opens_the_next_step_when_no_ticket_is_left(self) -> None:
         curriculum = Batches()
         envs = EvolvingVectorSampler(
             gym.make_vec("Toy-v0", num_envs=3), curriculum, group_size=2, groups_per_step=2
@@ -278,7 +278,7 @@ class TestSamplers:
             [["group-0", "group-1", "group-2"]],
         )
 
-    def test_one_group_a_step_is_recorded_as_it_closes(self) -> None:
+    def test_with_one_group_per_step_each_group_is_recorded_as_it_closes(self) -> None:
         curriculum = Batches()
         env = EvolvingTaskSampler(gym.make("Toy-v0"), curriculum, group_size=2)
         for _ in range(4):
@@ -286,7 +286,7 @@ class TestSamplers:
             env.step("done")
         assert curriculum.told == [["group-0"], ["group-1"]]
 
-    def test_a_step_of_another_size_is_refused(self) -> None:
+    def test_an_invalid_or_different_step_size_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="groups_per_step must be a positive int, got 0"):
             EvolvingTaskSampler(gym.make("Toy-v0"), groups_per_step=0)
         env = EvolvingTaskSampler(gym.make("Toy-v0"), Batches(), groups_per_step=4)

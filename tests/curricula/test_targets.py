@@ -53,7 +53,7 @@ def one_by_one(targets: Sequence[Sequence[str]], counts: dict[str, int], n: int)
 
 
 @given(TARGETS, COUNTS, st.integers(0, 15))
-def test_cover_is_the_rule_that_it_says(
+def test_cover_equals_choosing_the_best_target_one_by_one(
     targets: list[tuple[str, ...]], counts: dict[str, int], n: int
 ) -> None:
     chosen = cover(targets, counts, n)
@@ -73,7 +73,7 @@ def test_cover_is_the_rule_that_it_says(
         seen.update(ours)
 
 
-def test_scores_are_means_and_counts_go_up_as_plans_are_chosen() -> None:
+def test_cover_prefers_targets_with_rare_tags_and_counts_the_chosen_ones() -> None:
     targets = [("a:1",), ("a:1", "b:1"), ("a:2", "b:1")]
     assert cover(targets, {}, 3) == [0, 2, 1]  # 1; then (1/2 + 1)/2 against (1 + 1)/2
     assert cover(targets, {"a:1": 3}, 1) == [2]
@@ -84,7 +84,7 @@ def test_scores_are_means_and_counts_go_up_as_plans_are_chosen() -> None:
 # Plans.
 
 
-def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
+def test_targets_are_the_tags_of_the_native_tasks_they_start_from() -> None:
     chosen = plan_targets(TRAIN, Counter(), 8, RNG(0))
     assert len(chosen) == 8
     for plan in chosen:
@@ -100,7 +100,7 @@ def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
     )
 
 
-def test_three_times_as_many_are_proposed() -> None:
+def test_three_times_as_many_targets_as_needed_are_considered() -> None:
     class Counted(list[Task]):
         n_read = 0
 
@@ -113,12 +113,12 @@ def test_three_times_as_many_are_proposed() -> None:
     assert native.n_read == 30
 
 
-def test_few_native_tasks_are_started_at_more_than_once() -> None:
+def test_few_native_tasks_are_used_more_than_once() -> None:
     chosen = plan_targets(TRAIN[:3], Counter(), 4, RNG(0))
     assert Counter(plan.task.id for plan in chosen).most_common()[0][1] == 2
 
 
-def test_only_training_tasks_are_aimed_at() -> None:
+def test_targets_from_held_out_tasks_or_no_tasks_are_refused() -> None:
     with pytest.raises(SplitLeakError, match="explore from"):
         plan_targets(HELD_OUT, Counter(), 4, RNG(0))
     with pytest.raises(ConfigError, match="training tasks, but there are none"):
@@ -136,7 +136,7 @@ def with_context(context: Context, task: Task) -> Task:
     return task.model_copy(update={"provenance": {"context": context.id}})
 
 
-def test_there_is_a_context_for_each_draft() -> None:
+def test_coverage_chooses_one_context_per_draft() -> None:
     contexts = Coverage(TRAIN).choose(offer(TRAIN[:4]), 2, RNG(0))
     assert len(contexts) == 6
     assert all(context.target for context in contexts)
@@ -144,7 +144,7 @@ def test_there_is_a_context_for_each_draft() -> None:
     assert {context.task.benchmark for context in everywhere} == {"toy"}
 
 
-def test_what_the_pool_has_is_not_looked_for_first() -> None:
+def test_tags_that_the_pool_has_are_not_targeted_first() -> None:
     reds = [task for task in TRAIN if task.scenario.startswith("red-")]
     contexts = Coverage(TRAIN).choose(offer([*reds, *reds], drafts=8), 8, RNG(0))
     firsts = {tag for context in contexts for tag in context.target if tag.startswith("first:")}
@@ -152,7 +152,7 @@ def test_what_the_pool_has_is_not_looked_for_first() -> None:
     assert "first:red" not in firsts
 
 
-def test_what_was_looked_for_in_vain_counts_as_if_the_pool_had_it() -> None:
+def test_targets_sought_in_vain_count_as_if_the_pool_had_them() -> None:
     choice = Coverage(TRAIN)
     aimed = choice.choose(offer(TRAIN[:4]), 6, RNG(0))
     pool = [*TRAIN[:4], with_context(aimed[0], TRAIN[9])]
@@ -165,7 +165,7 @@ def test_what_was_looked_for_in_vain_counts_as_if_the_pool_had_it() -> None:
 
 @given(st.lists(st.integers(0, 2**16), min_size=1, max_size=4), st.integers(0, 40))
 @settings(max_examples=25)
-def test_the_stream_goes_on_from_a_saved_state(seeds: list[int], n_found: int) -> None:
+def test_a_saved_coverage_continues_the_same_stream(seeds: list[int], n_found: int) -> None:
     choice, pool = Coverage(TRAIN), list(TRAIN[:3])
     for seed in seeds:
         contexts = choice.choose(offer(pool), 6, RNG(seed))
@@ -182,7 +182,7 @@ def test_the_stream_goes_on_from_a_saved_state(seeds: list[int], n_found: int) -
 # The first task set.
 
 
-def test_a_first_round_of_targets_has_some_to_spare() -> None:
+def test_a_first_round_has_three_times_as_many_targets_as_wanted_tasks() -> None:
     round = first_round(10, "coverage", native=TRAIN, seed=3)
     assert (round.id, round.n_enough, round.n_wanted, round.n_unguided) == ("round-0", 10, 10, 0)
     assert len(round.contexts) == round.budget == 30
@@ -205,7 +205,9 @@ def covered(benchmark: str, round: Round, native: Sequence[Task]) -> tuple[int, 
 @pytest.mark.parametrize(
     ("name", "n"), [("webshop", 30), pytest.param("alfworld", 9, marks=pytest.mark.slow)]
 )
-def test_targets_cover_more_than_chance(name: str, n: int, engine: Callable[[str], None]) -> None:
+def test_targets_cover_more_tags_than_an_unguided_round(
+    name: str, n: int, engine: Callable[[str], None]
+) -> None:
     engine(name)
     native = get_benchmark(name).tasks(Split.TRAIN)
     by_chance, unguided = covered(name, Round.unguided(n, seed=5), native)

@@ -35,7 +35,9 @@ def visit(stats: TaskStats | Outcomes, place: int, n: int, solved: int, size: in
     ("alpha", "beta", "mean", "rate"),
     [(0, 0, 0.3, 0.3), (8, 0, 0.5, 0.9), (1.5, 4.5, 0.25, 0.25), (12, 0, 0.9, 13.8 / 14)],
 )
-def test_expected_rates(alpha: float, beta: float, mean: float, rate: float) -> None:
+def test_expected_rates_equal_hand_computed_values(
+    alpha: float, beta: float, mean: float, rate: float
+) -> None:
     assert expected_rates([alpha], [beta], mean) == pytest.approx([rate])
 
 
@@ -43,11 +45,13 @@ def test_expected_rates(alpha: float, beta: float, mean: float, rate: float) -> 
     ("p", "k", "chance"),
     [(0.5, 8, 254 / 256), (0.9, 8, 0.56953278), (0.1, 2, 0.18), (0, 8, 0), (1, 8, 0), (0.5, 1, 0)],
 )
-def test_chance_of_a_mixed_group(p: float, k: int, chance: float) -> None:
+def test_the_chance_of_a_mixed_group_equals_hand_computed_values(
+    p: float, k: int, chance: float
+) -> None:
     assert float(mixed_chance(p, k)) == pytest.approx(chance)
 
 
-def test_reserve_is_of_tasks_that_are_not_used_up() -> None:
+def test_the_reserve_excludes_used_up_tasks() -> None:
     rates, visits = [0.5, 0.9, 0.9], [0, 7, 8]
     once = 0.9921875 + 0.56953278
     assert reserve(rates, visits, k=8) == pytest.approx(once)
@@ -76,7 +80,7 @@ def test_counts_are_halved_at_each_visit() -> None:
     assert stats.reserve([C, A, TRAIN[9]]) == pytest.approx(chances[2] + chances[0])
 
 
-def test_the_mean_is_of_the_last_64_groups_and_never_extreme() -> None:
+def test_the_mean_is_of_the_last_64_groups_and_between_5_and_95_percent() -> None:
     stats = TaskStats()
     assert stats.mean == 0.5
     stats.add([A])
@@ -91,7 +95,7 @@ def test_the_mean_is_of_the_last_64_groups_and_never_extreme() -> None:
     assert stats.mean == 0.05
 
 
-def test_what_tells_nothing_counts_for_nothing() -> None:
+def test_lost_episodes_and_unknown_tasks_do_not_count() -> None:
     stats = TaskStats()
     stats.add([A])
     before = stats.state_dict()
@@ -104,7 +108,7 @@ def test_what_tells_nothing_counts_for_nothing() -> None:
 
 
 @given(VISITS, st.integers(0, 80))
-def test_stats_are_what_their_visits_make_of_them(
+def test_saved_stats_equal_those_recomputed_from_all_visits(
     visits: list[tuple[int, int, int]], cut: int
 ) -> None:
     stats, copy = TaskStats(), TaskStats()
@@ -135,7 +139,7 @@ def test_stats_are_what_their_visits_make_of_them(
 # What was practised.
 
 
-def test_groups_and_steps_by_outcome() -> None:
+def test_groups_and_steps_are_counted_by_outcome() -> None:
     outcomes = Outcomes()
     outcomes.add([A, B])
     assert outcomes.metrics()["mixed_groups"] == outcomes.metrics()["mixed_groups_recent"] == 0
@@ -155,7 +159,9 @@ def test_groups_and_steps_by_outcome() -> None:
 
 
 @given(VISITS, st.integers(0, 80))
-def test_books_go_on_where_they_were_saved(visits: list[tuple[int, int, int]], cut: int) -> None:
+def test_saved_outcome_counts_continue_where_they_were_saved(
+    visits: list[tuple[int, int, int]], cut: int
+) -> None:
     books, copy = Outcomes(), Outcomes()
     for one in (books, copy):
         one.add(TRAIN[:5])
@@ -175,7 +181,7 @@ def test_books_go_on_where_they_were_saved(visits: list[tuple[int, int, int]], c
     assert sum(steps) == sum(2 * n for _, n, _ in visits)
 
 
-def test_tags_are_counted_as_tasks_come(caplog: pytest.LogCaptureFixture) -> None:
+def test_covered_tags_are_counted_as_the_pool_grows(caplog: pytest.LogCaptureFixture) -> None:
     covered = CoveredTags()
     assert covered.count([]) == 0
     for n in (3, 3, 20):
@@ -187,7 +193,7 @@ def test_tags_are_counted_as_tasks_come(caplog: pytest.LogCaptureFixture) -> Non
     assert "gone" in caplog.text
 
 
-def test_where_tags_cannot_be_told_the_other_numbers_are() -> None:
+def test_metrics_of_tasks_without_tags_omit_only_the_tag_count() -> None:
     stray = TRAIN[20].model_copy(update={"benchmark": "gone"})
     assert PoolCurriculum(TRAIN[:3]).metrics()["tags_covered"] > 1
     assert "tags_covered" not in PoolCurriculum([*TRAIN[:3], stray]).metrics()

@@ -63,7 +63,7 @@ def test_groups_form_across_envs_whatever_ends_first(mode: str) -> None:
     assert outcomes == {True, False}
 
 
-def test_a_task_of_your_own_runs_unrecorded() -> None:
+def test_an_explicit_task_runs_unrecorded() -> None:
     envs, curriculum = sampler(n=2, k=1)
     envs.reset(options={"tasks": [HELD_OUT[0], None]})
     assert tasks(envs)[0] == HELD_OUT[0].id
@@ -84,7 +84,7 @@ def test_a_saved_vector_sampler_continues_the_same_stream(mode: str) -> None:
     assert envs.state_dict() == copy.state_dict()
 
 
-def test_a_damaged_state_is_refused_and_the_episodes_go_on() -> None:
+def test_a_damaged_state_is_refused_and_running_episodes_continue() -> None:
     envs, curriculum = sampler()
     envs.reset()
     saved = json.loads(json.dumps(envs.state_dict()))
@@ -98,7 +98,7 @@ def test_a_damaged_state_is_refused_and_the_episodes_go_on() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-def test_an_episode_that_its_engine_loses_is_run_again_and_is_no_failure(
+def test_an_episode_lost_by_its_engine_is_run_again_and_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     envs, curriculum = sampler(n=3, k=3, mode=mode)
@@ -132,7 +132,7 @@ def test_an_episode_that_its_engine_loses_is_run_again_and_is_no_failure(
 
 
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-def test_after_a_reset_that_fails_for_good_the_tickets_are_taken_anew(
+def test_after_a_failed_reset_new_tickets_are_taken(
     monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     envs, _ = sampler(n=2, k=2, mode=mode)
@@ -151,7 +151,7 @@ def test_after_a_reset_that_fails_for_good_the_tickets_are_taken_anew(
     assert [t and t.task.id for t in envs.tickets] == tasks(envs)
 
 
-def test_it_works_around_make_vec_with_a_preset() -> None:
+def test_a_vector_sampler_wraps_envs_of_make_vec_with_a_preset() -> None:
     envs = EvolvingVectorSampler(gym.make_vec("Toy-v0", num_envs=2), "static", evolve="manual")
     with pytest.raises(ConfigError, match="pool is empty"):
         envs.reset()
@@ -160,7 +160,7 @@ def test_it_works_around_make_vec_with_a_preset() -> None:
     assert envs.session.outstanding == envs.tickets
 
 
-def test_it_refuses_other_envs() -> None:
+def test_envs_of_other_splits_and_foreign_envs_are_refused() -> None:
     with pytest.raises(SplitLeakError):
         EvolvingVectorSampler(TaskVectorEnv("Toy-v0", 2, split="test"))
     with pytest.raises(ConfigError, match="TaskVectorEnv"):

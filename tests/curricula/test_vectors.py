@@ -36,13 +36,13 @@ def one(id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vector", of("coevolve.forgetting.")[:-1])
-def test_forgetting(vector: dict[str, Any]) -> None:
+def test_forgetting_equals_hand_computed_values(vector: dict[str, Any]) -> None:
     inputs = vector["inputs"]
     window = deque(inputs["history"], maxlen=inputs["W"])
     assert forgetting(window, inputs["s_now"]) is vector["expected"]
 
 
-def test_a_group_is_judged_before_it_enters_the_window() -> None:
+def test_forgetting_is_judged_before_the_group_enters_the_window() -> None:
     vector = one("coevolve.forgetting.group_order")
     history, outcomes = vector["inputs"]["history"], vector["inputs"]["group"]
     detector = SignalDetector(DetectorConfig(window=vector["inputs"]["W"]))
@@ -59,18 +59,18 @@ def test_a_group_is_judged_before_it_enters_the_window() -> None:
 
 
 @pytest.mark.parametrize("vector", of("coevolve.boundary."))
-def test_boundary(vector: dict[str, Any]) -> None:
+def test_boundary_equals_hand_computed_values(vector: dict[str, Any]) -> None:
     assert boundary(vector["inputs"]["R"]) is vector["expected"]
 
 
 @pytest.mark.parametrize("vector", of("coevolve.rare."))
-def test_rare(vector: dict[str, Any]) -> None:
+def test_rare_equals_hand_computed_values(vector: dict[str, Any]) -> None:
     inputs = dict(vector["inputs"])
     counts = {(name,): count for name, count in inputs.pop("counts").items()}
     assert rare(counts, (inputs.pop("pattern"),), **inputs) is vector["expected"]
 
 
-def test_signal_shares() -> None:
+def test_signal_shares_equal_hand_computed_values() -> None:
     vector = one("coevolve.signal_shares")
     kinds = [kind for fired in vector["inputs"].values() for kind in fired]
     counts = {kind: kinds.count(kind) for kind in vector["expected"]["counts"]}
@@ -79,13 +79,13 @@ def test_signal_shares() -> None:
 
 
 @pytest.mark.parametrize("vector", of("coevolve.sr_"))
-def test_self_similarity(vector: dict[str, Any]) -> None:
+def test_self_similarity_equals_hand_computed_values(vector: dict[str, Any]) -> None:
     inputs = vector["inputs"]
     assert self_similarity(inputs["Y"], inputs["k"]) == pytest.approx(vector["expected"])
 
 
 @pytest.mark.parametrize("vector", of("coevolve.ed_rel."))
-def test_energy_distance(vector: dict[str, Any]) -> None:
+def test_energy_distance_equals_hand_computed_values(vector: dict[str, Any]) -> None:
     inputs, expected = vector["inputs"], vector["expected"]
     estimator = "v" if vector["id"].endswith(".v") else "u"
     distance = energy_distance(inputs["X"], inputs["Y"], estimator)
@@ -95,7 +95,7 @@ def test_energy_distance(vector: dict[str, Any]) -> None:
         assert expected in (pytest.approx(distance.absolute), pytest.approx(distance.relative))
 
 
-def test_table_15_is_a_mean_and_a_sample_variance() -> None:
+def test_mean_and_variances_of_table_15_equal_hand_computed_values() -> None:
     vector = one("coevolve.table15")
     for name in ("SR", "ED"):
         column = np.array(vector["inputs"][name])
@@ -104,14 +104,14 @@ def test_table_15_is_a_mean_and_a_sample_variance() -> None:
         assert actual == pytest.approx(tuple(wanted))
 
 
-def test_max_similarity() -> None:
+def test_max_similarity_equals_hand_computed_values() -> None:
     vector = one("coevolve.max_similarity")
     result = metrics.max_similarity(vector["inputs"]["Y"], vector["inputs"]["validation"])
     assert result.similarity == pytest.approx(vector["expected"]["sim"])
     assert result.counts.tolist() == vector["expected"]["hist"]
 
 
-def test_feedback_ratio() -> None:
+def test_feedback_ratio_equals_hand_computed_values() -> None:
     ratio = one("coevolve.feedback_ratio")
     for name in ("appworld", "bfcl"):
         assert metrics.feedback_ratio(*ratio["inputs"][name]) == pytest.approx(
@@ -119,19 +119,19 @@ def test_feedback_ratio() -> None:
         )
 
 
-def test_cross_table() -> None:
+def test_cross_table_equals_hand_computed_values() -> None:
     vector = one("coevolve.cross_table")
     table = metrics.cross_table(vector["inputs"]["baseline"], vector["inputs"]["ours"])
     assert table == pytest.approx(tuple(vector["expected"].values()))
 
 
-def test_cross_table_marginals() -> None:
+def test_cross_table_marginals_equal_hand_computed_values() -> None:
     vector = one("coevolve.cross_table.marginals")
     for name, shares in vector["inputs"].items():
         table = metrics.CrossTable(*shares)
         assert (table.ours, table.baseline) == pytest.approx(tuple(vector["expected"][name]))
 
 
-def test_conversion() -> None:
+def test_conversion_equals_hand_computed_values() -> None:
     vector = one("coevolve.conversion")
     assert [*metrics.conversion(**vector["inputs"]).values()] == pytest.approx(vector["expected"])

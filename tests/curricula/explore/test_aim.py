@@ -43,7 +43,7 @@ def draft(*colours: str) -> Draft:
 # Going there.
 
 
-def test_choices_that_speak_of_the_target_are_likelier() -> None:
+def test_choices_that_mention_the_target_are_drawn_more_often() -> None:
     aim = Aim(lambda view: (), ("object:CellPhone", "goal:heat", "scene:FloorPlan12"))
     says = ("take cellphone 1", "heat cellphone 2 with microwave 1", "go to drawer 12", "use cell")
     assert aim.weights(says).tolist() == [4.0, 16.0, 1.0, 4.0]
@@ -51,7 +51,7 @@ def test_choices_that_speak_of_the_target_are_likelier() -> None:
     assert draws.count(says[1]) > draws.count(says[0]) > draws.count(says[2])
 
 
-def test_it_sees_the_choices_of_somebody_who_asks_for_the_target() -> None:
+def test_choices_are_taken_from_a_view_whose_instruction_is_the_target() -> None:
     seen: list[View] = []
     aim = Aim(lambda view: seen.append(view) or ("a",), ("family:red mugs", "option:size"))  # type: ignore[func-returns-value]
     aim.choices(View("Look around.", "You are here.", {"admissible": ()}))
@@ -60,7 +60,7 @@ def test_it_sees_the_choices_of_somebody_who_asks_for_the_target() -> None:
     assert view.observation == "You are here."
 
 
-def test_a_walk_to_a_target_begins_where_nothing_is_asked_for(
+def test_a_targeted_walk_starts_in_an_open_task_and_keeps_one_draft(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     walks: list[Trajectory] = []
@@ -90,7 +90,7 @@ def test_a_walk_to_a_target_begins_where_nothing_is_asked_for(
     assert len(exploration.drafts) == 6
 
 
-def test_a_benchmark_that_cannot_open_tasks_is_explored_as_it_is(
+def test_a_benchmark_without_open_tasks_is_explored_from_the_task_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert task_to_explore(BENCHMARK, Context(kind="unguided", task=TRAIN[0])) is TRAIN[0]
@@ -99,7 +99,7 @@ def test_a_benchmark_that_cannot_open_tasks_is_explored_as_it_is(
 
 
 @pytest.mark.parametrize("held_out", HELD_OUT[:2], ids=lambda task: task.split)
-def test_nothing_is_aimed_at_from_a_held_out_task(held_out: Any) -> None:
+def test_a_targeted_walk_from_a_held_out_task_is_refused(held_out: Any) -> None:
     context = aimed().model_copy(update={"task": held_out})
     with pytest.raises(SplitLeakError):
         ScriptedExplorer(BENCHMARK).explore([context], [RNG(0)])
@@ -136,14 +136,16 @@ def proposal(*colours: str, confidence: float = 0.5) -> Proposal:
         ),
     ],
 )
-def test_the_best_fit_is_kept(candidates: list[Found], best: int) -> None:
+def test_the_candidate_that_fits_the_target_best_is_selected(
+    candidates: list[Found], best: int
+) -> None:
     context = aimed(target=("colour:amber", "colour:blue", "first:green"))
     assert select_fittest(candidates, context, BENCHMARK) == [candidates[best]]
     untargeted = Context(kind="boundary", task=TRAIN[0])
     assert select_fittest(candidates, untargeted, BENCHMARK) is candidates
 
 
-def test_a_proposal_that_stands_for_no_draft_fits_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proposal_that_cannot_be_drafted_fits_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = proposal("green", "blue").model_copy(update={"turns": ("one", "two")})
     good = proposal("red", "blue", "blue")
     assert select_fittest([bad, good], aimed(target=("colour:blue",)), BENCHMARK) == [good]
@@ -158,7 +160,7 @@ def guide_text(context: Context) -> str:
     return cue.text
 
 
-def test_the_target_is_told_and_the_task_behind_it_is_not() -> None:
+def test_prompts_contain_the_target_but_not_the_task_it_comes_from() -> None:
     text = guide_text(aimed(target=("file_kind:note book", "goal:heat")))
     assert "- file kind: note book" in text
     assert "- goal: heat" in text
@@ -176,7 +178,7 @@ def test_the_target_is_told_and_the_task_behind_it_is_not() -> None:
         assert is_open(explored.context)
 
 
-def test_whatever_a_model_says_on_the_way_to_a_target_is_data() -> None:
+def test_hostile_answers_on_a_targeted_walk_raise_no_exception() -> None:
     round = Round(id="round-2", contexts=tuple(aimed(i) for i in range(6)), budget=9, seed=1)
     result = pipeline("toy", HostilePolicy(seed=0), prompt=TOY_PROMPT).run(round)
     assert len(result.draft_verdicts) <= 6
@@ -185,7 +187,7 @@ def test_whatever_a_model_says_on_the_way_to_a_target_is_data() -> None:
 # Rounds of targets.
 
 
-def test_a_round_of_targets_ends_when_there_are_enough() -> None:
+def test_a_round_of_targets_ends_with_enough_accepted_tasks() -> None:
     contexts = tuple(aimed(index) for index in range(20))
     round = Round(id="round-0", contexts=contexts, n_enough=5, budget=20, seed=0)
     result = GatedEvolver(BENCHMARK, ScriptedExplorer(BENCHMARK)).run(round)
@@ -201,7 +203,7 @@ def test_a_round_of_targets_ends_when_there_are_enough() -> None:
     assert whole.accepted[:5] == result.accepted
 
 
-def test_rounds_are_known_by_what_they_were_known_by_before_there_were_targets() -> None:
+def test_rounds_without_targets_are_stored_in_the_format_of_earlier_versions() -> None:
     plain = Round(id="round-1", contexts=(Context(kind="rare", task=TRAIN[0]),), budget=1, seed=0)
     dumped = plain.model_dump(mode="json")
     assert dumped.keys() == {"id", "contexts", "n_unguided", "budget", "seed"}
@@ -212,7 +214,9 @@ def test_rounds_are_known_by_what_they_were_known_by_before_there_were_targets()
 
 
 @pytest.mark.parametrize("name", slow_for(["webshop", "bfcl", "alfworld", "appworld"], "appworld"))
-def test_an_explorer_finds_what_it_looks_for(name: str, engine: Callable[[str], None]) -> None:
+def test_an_explorer_finds_tasks_with_half_of_the_target_tags_or_more(
+    name: str, engine: Callable[[str], None]
+) -> None:
     engine(name)
     benchmark = get_benchmark(name)
     native = benchmark.tasks(Split.TRAIN)

@@ -78,7 +78,7 @@ def run(server: FakeOpenAI, store: Path, kill_at: int = 0) -> tuple[str, int]:
     return done.stdout, done.returncode
 
 
-def test_a_killed_round_finds_the_same_tasks_and_asks_for_nothing_twice(
+def test_a_killed_round_resumes_with_the_same_tasks_and_no_repeated_request(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     whole, _ = run(server, tmp_path / "whole.db")

@@ -79,7 +79,7 @@ def problems(result: RoundResult) -> list[str]:
     return [text for explored in result.explored for text in explored.problems]
 
 
-def test_a_round_goes_from_rollouts_to_proven_tasks() -> None:
+def test_a_round_turns_rollouts_into_accepted_tasks() -> None:
     policy = Presser().policy()
     result = toy(policy).run(guided())
     assert len(result.accepted) >= 3
@@ -100,7 +100,7 @@ def test_a_round_goes_from_rollouts_to_proven_tasks() -> None:
     assert result.usage["summary"].calls == 4
 
 
-def test_stages_are_asked_in_batches() -> None:
+def test_requests_of_each_stage_are_sent_in_batches() -> None:
     batches: list[Counter[str]] = []
 
     class Watching(ScriptedPolicy):
@@ -118,7 +118,7 @@ def test_stages_are_asked_in_batches() -> None:
     ]  # fmt: skip
 
 
-def test_the_same_answers_make_the_same_round() -> None:
+def test_equal_answers_give_equal_rounds() -> None:
     first, second = (toy(Presser().policy(), concurrency=3).run(guided()) for _ in range(2))
     assert content(first) == content(second)
 
@@ -138,7 +138,7 @@ def test_an_unguided_round_explores_open_tasks() -> None:
     assert "summary" not in result.usage
 
 
-def test_every_stage_has_something_to_fall_back_on() -> None:
+def test_stages_with_unusable_answers_fall_back_on_rules() -> None:
     spoilt = Spoiling(Presser().policy(), summary=["no JSON"], abstract=["{}"])
     result = toy(spoilt).run(guided())
     texts = problems(result)
@@ -150,7 +150,7 @@ def test_every_stage_has_something_to_fall_back_on() -> None:
     assert result.accepted
 
 
-def test_an_answer_that_is_repaired_counts() -> None:
+def test_the_repair_of_an_answer_counts_as_a_call() -> None:
     spoilt = Spoiling(Presser().policy(), summary=["no JSON", None], abstract=["{}", None])
     result = toy(spoilt).run(guided(n=1))
     assert result.usage["summary"].calls == 2
@@ -159,7 +159,7 @@ def test_an_answer_that_is_repaired_counts() -> None:
 LOST = Completion("The server is gone.", None, Finish.LOST)
 
 
-def test_a_context_without_any_walk_is_left_out() -> None:
+def test_a_context_without_any_walk_is_skipped_with_a_verdict() -> None:
     gone = Spoiling(Presser().policy(), walk=[LOST])
     result = toy(gone).run(guided())
     assert [(v.gate, v.draft_id, v.reason) for v in result.verdicts] == [
@@ -170,7 +170,7 @@ def test_a_context_without_any_walk_is_left_out() -> None:
     assert all(explored.brief for explored in result.explored)
 
 
-def test_a_model_that_goes_away_on_the_way_keeps_its_walks() -> None:
+def test_walks_cut_short_by_a_lost_model_are_still_used() -> None:
     gone = Spoiling(Presser().policy(), walk=[None, None, LOST])
     result = toy(gone, walks=1).run(guided(n=2))
     assert problems(result) == ["Walk 1 ended after 1 steps: the model gave no answer"] * 2
@@ -178,7 +178,7 @@ def test_a_model_that_goes_away_on_the_way_keeps_its_walks() -> None:
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 5, 8, 13, 21, 34, 50])
-def test_a_budget_is_not_passed_and_what_was_found_is_kept(calls: int) -> None:
+def test_a_round_stays_within_its_call_budget_and_keeps_accepted_tasks(calls: int) -> None:
     policy = Presser().policy()
     caps = Caps(max_calls_per_round=calls)
     result = toy(policy, caps=caps, concurrency=2, walks=1).run(guided(n=8))
@@ -195,7 +195,7 @@ def test_a_budget_is_not_passed_and_what_was_found_is_kept(calls: int) -> None:
     assert bool(result.accepted) == (calls > 2)
 
 
-def test_the_cap_holds_for_an_unguided_round_too() -> None:
+def test_an_unguided_round_stays_within_its_call_budget() -> None:
     policy = Presser().policy()
     result = toy(policy, caps=Caps(max_calls_per_round=30)).run(Round.unguided(50))
     assert len(policy.asked) == 30
@@ -214,7 +214,7 @@ class Swapped:
 
 
 @pytest.mark.parametrize(("first", "calls"), [(250 * i, 3 + 3 * i) for i in range(8)])
-def test_whatever_a_model_says_a_round_ends_as_it_should(first: int, calls: int) -> None:
+def test_a_round_with_hostile_answers_ends_with_a_valid_result(first: int, calls: int) -> None:
     gates: Counter[str] = Counter()
     asked = Swapped()
     caps = Caps(max_calls_per_round=calls)
@@ -234,7 +234,7 @@ def test_whatever_a_model_says_a_round_ends_as_it_should(first: int, calls: int)
     assert {"", "advisor", "split_leak"} <= gates.keys()  # all sorts came
 
 
-def test_nothing_held_out_is_explored() -> None:
+def test_exploring_from_a_held_out_task_is_refused() -> None:
     leak = context(task=HELD_OUT[0])
     disguised = context(task=HELD_OUT[0].model_copy(update={"split": Split.TRAIN}))
     policy = Presser().policy()
@@ -259,7 +259,7 @@ def poisoned(task: Task) -> Task:
     )
 
 
-def test_no_prompt_of_a_round_holds_ground_truth_or_what_is_held_out() -> None:
+def test_no_prompt_of_a_round_contains_ground_truth_or_a_held_out_task() -> None:
     tasks = [poisoned(task) for task in TRAIN[:6]]
     native: dict[str, Any] = {"evolver": {"native": tasks}}
     asked: list[Prompt] = []
@@ -278,7 +278,7 @@ def test_no_prompt_of_a_round_holds_ground_truth_or_what_is_held_out() -> None:
     assert not [text for text in texts if any(one in text for one in held_out)]
 
 
-def test_a_lost_engine_is_mended_and_nothing_is_counted_twice(
+def test_a_round_survives_a_lost_engine_without_counting_requests_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = toy(Presser().policy()).run(guided())
@@ -292,7 +292,7 @@ def test_a_lost_engine_is_mended_and_nothing_is_counted_twice(
         broken.run(guided())
 
 
-def test_a_benchmark_that_models_cannot_explore_says_so() -> None:
+def test_a_benchmark_without_draft_or_an_unknown_prompt_is_refused() -> None:
     class Old:
         def __getattr__(self, name: str) -> Any:
             if name in ("open", "draft"):
@@ -310,7 +310,7 @@ def test_a_benchmark_that_models_cannot_explore_says_so() -> None:
         ModelExplorer(BENCHMARK, Nobody(), Nobody(), prompts="nowhere")
 
 
-def test_rules_take_over_for_the_walks_that_no_model_abstracted() -> None:
+def test_rules_draft_from_walks_that_the_model_did_not_abstract() -> None:
     class Watched(ToyBenchmark):
         def __init__(self) -> None:
             self.walks: list[Trajectory] = []

@@ -63,7 +63,7 @@ def context(n_steps: int = 3, kind: str = "forgetting", **fields: Any) -> Contex
 # Summaries.
 
 
-def test_all_rollouts_are_summed_up_in_one_batch() -> None:
+def test_all_rollouts_are_summarised_in_one_batch() -> None:
     advisor = Told(BriefAnswer(**BRIEF), "schema: no JSON", BriefAnswer(summary="Short."))
     of_each = [context(), context(kind="unguided", evidence=()), context(4), context(5)]
     summaries = Summarise(advisor, "coevolve/summary", SAMPLING)(of_each)
@@ -79,7 +79,7 @@ def test_all_rollouts_are_summed_up_in_one_batch() -> None:
     assert Summarise(Told(), "coevolve/summary", SAMPLING)([of_each[1]]) == [(None, "")]
 
 
-def test_a_summary_is_asked_for_with_steps_by_their_numbers() -> None:
+def test_a_summary_prompt_numbers_steps_and_states_which_are_left_out() -> None:
     advisor = Told("overflow", "overflow")
     long = tuple(exchange(n, "x" * 5_990) for n in range(9))
     cut = (long[0], *long[-2:])
@@ -113,7 +113,7 @@ def summary_of(of: Context, **settings: Any) -> str:
     return load_inquiry(advisor.asked[0].prompt).user(advisor.asked[0].inputs)
 
 
-def test_a_summary_is_shown_what_it_is_asked_to_compare() -> None:
+def test_a_summary_prompt_contains_what_it_asks_to_compare() -> None:
     alone, both = summary_of(context(kind="boundary")), summary_of(
         context(kind="boundary", contrast=("do 0", "press red"))
     )  # fmt: skip
@@ -129,7 +129,7 @@ def test_a_summary_is_shown_what_it_is_asked_to_compare() -> None:
     assert "goes wrong now" in summary_of(context(kind="forgetting"))
 
 
-def test_a_summary_is_shown_what_can_be_done_here() -> None:
+def test_a_summary_prompt_lists_task_rules_and_operations() -> None:
     text = summary_of(
         context(), tasks="- Three buttons.", operations=lambda mine: (mine.kind, "press")
     )
@@ -141,7 +141,7 @@ def test_a_summary_is_shown_what_can_be_done_here() -> None:
     assert "can be called" not in bare
 
 
-def test_a_rollout_is_retold_without_a_model() -> None:
+def test_a_rollout_is_summarised_by_rule_without_a_model() -> None:
     mine = context(
         7,
         behaviour=("press", "!", "press"),
@@ -155,7 +155,7 @@ def test_a_rollout_is_retold_without_a_model() -> None:
     assert brief_by_rule(context(0)).summary == "Solved before, failed now. Nothing was done."
 
 
-def test_what_a_model_says_of_a_rollout_is_kept_short() -> None:
+def test_a_long_summary_of_a_model_is_shortened() -> None:
     long = BriefAnswer(summary="x" * 9_999, focus_pattern=("  ", *("y" * 9_999,) * 40)).brief()
     assert len(long.summary) <= 2_000
     assert len(long.focus_pattern) <= 12
@@ -179,7 +179,7 @@ def guided(kind: str, brief: ContextBrief | None = None, **fields: Any) -> str:
     return cue.text
 
 
-def test_every_reason_to_explore_has_words_of_its_own() -> None:
+def test_every_kind_of_context_has_its_own_guidance_text() -> None:
     kinds = ("forgetting", "boundary", "rare", "unguided", "blind")
     texts = {kind: guided(kind) for kind in kinds}
     assert len(set(texts.values())) == len(kinds)
@@ -189,7 +189,7 @@ def test_every_reason_to_explore_has_words_of_its_own() -> None:
     assert all("the task that is named here" in texts[kind] for kind in kinds if kind != "unguided")
 
 
-def test_guidance_holds_the_brief_and_at_a_boundary_both_rollouts() -> None:
+def test_guidance_contains_the_brief_and_at_a_boundary_both_rollouts() -> None:
     text = guided("rare", ContextBrief(**BRIEF))
     for value in BRIEF.values():
         assert all(item in text for item in ([value] if isinstance(value, str) else value))
@@ -207,7 +207,7 @@ def test_guidance_holds_the_brief_and_at_a_boundary_both_rollouts() -> None:
     assert "same task failed. It differs from the beginning:\n[step 1] press red" in other
 
 
-def test_code_is_shown_as_code_from_the_first_line_that_differs() -> None:
+def test_guidance_shows_code_from_the_first_line_that_differs() -> None:
     begun = "token = login()\nrows = show(token)\n"
     mine, other = f"{begun}for row in rows:\n    like(row)", f"{begun}like(rows[0])"
     text = guided("boundary", actions=("look()", mine, "end()"), contrast=("look()", other))
@@ -220,7 +220,7 @@ def test_code_is_shown_as_code_from_the_first_line_that_differs() -> None:
     assert list_actions(("a", "b"), ("a", "b", "c")) == list_actions(("a", "b"))
 
 
-def test_an_explorer_knows_its_room_the_rules_what_is_known_and_the_walk_before() -> None:
+def test_guidance_states_action_limit_rules_known_tasks_and_previous_walk() -> None:
     of_kinds = [context(kind="rare"), context(kind="unguided", near=("object:mug", "goal:heat"))]
     of_kinds.append(context(kind="target", target=("object:mug",)))
     for mine in of_kinds:
@@ -241,7 +241,7 @@ def test_an_explorer_knows_its_room_the_rules_what_is_known_and_the_walk_before(
     )
 
 
-def test_a_file_of_words_says_what_it_is() -> None:
+def test_a_cue_file_with_a_wrong_header_block_or_input_is_refused() -> None:
     header = '{# kind = "cue"\nname = "a/b"\nversion = 2\ninputs = ["x"] #}'
     cue = header + "{% block cue %}{{ x }}{% endblock %}"
     assert parse_cue(cue).write({"x": "{{ 7 * 7 }}"}) == "{{ 7 * 7 }}"
@@ -281,7 +281,7 @@ def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[Walked]:
     return walks.run([WalkStart(TRAIN[n], cues, np.random.default_rng(n)) for n in range(n_starts)])
 
 
-def test_all_walks_under_way_ask_the_agent_together() -> None:
+def test_concurrent_walks_ask_the_agent_in_one_batch() -> None:
     agent = Scripted("press red", "press green", "done")
     walks = walked(agent, 3)
     assert [len(batch) for batch in agent.batches] == [3, 3, 3]
@@ -296,13 +296,13 @@ def test_all_walks_under_way_ask_the_agent_together() -> None:
     assert max(len(batch) for batch in few.batches) == 2
 
 
-def test_walks_are_as_long_as_explorer_and_env_allow() -> None:
+def test_walks_end_at_the_step_limit_of_explorer_or_env() -> None:
     agent = Scripted("press red")
     assert [len(way.rollout.steps) for way in walked(agent, max_steps=4)] == [4]
     assert [len(way.rollout.steps) for way in walked(agent, max_steps=99)] == [8]
 
 
-def test_a_walk_that_strays_ends() -> None:
+def test_a_walk_ends_after_three_actions_without_effect() -> None:
     (way,) = walked(Scripted("press red", "?", "", "?", "press red"))
     assert way.rollout.actions == ("press red", "?", "", "?")
     assert way.problem == "3 actions in a row had no effect"
@@ -318,7 +318,7 @@ def test_a_walk_that_strays_ends() -> None:
         (EndReason.MODEL_LOST, "the model gave no answer", False),
     ],
 )
-def test_what_was_done_is_kept_when_the_model_cannot_go_on(
+def test_a_walk_keeps_its_steps_if_the_model_cannot_continue(
     end: EndReason, problem: str, unsent: bool
 ) -> None:
     (way,) = walked(Scripted("press red", "press green", Act("", said="Gone.", end=end)))
@@ -329,7 +329,7 @@ def test_what_was_done_is_kept_when_the_model_cannot_go_on(
     assert none.problem == problem
 
 
-def test_a_lost_engine_is_not_the_walks_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_engine_raises_instead_of_ending_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     break_engines(monkeypatch, "_act", lambda env: True)
     with pytest.raises(EnvBackendError, match="the engine is gone"):
         walked(Scripted("press red"))
@@ -353,7 +353,7 @@ def way(of: Context, n: int, number: int = 0, text: str = "page") -> tuple[Conte
     )
 
 
-def test_walks_of_one_task_share_questions_as_far_as_they_fit() -> None:
+def test_walks_of_one_task_share_a_request_as_far_as_they_fit() -> None:
     mine, other = context(), context(task=TRAIN[1])
     same = context(kind="rare")
     ways = [
@@ -381,7 +381,7 @@ def rendered(ways: Sequence[tuple[Context, Walk]]) -> str:
     return load_inquiry(asked.prompt).user(asked.inputs)
 
 
-def test_a_question_lists_what_is_known_and_shows_whole_walks() -> None:
+def test_an_abstraction_prompt_lists_known_tasks_and_shows_whole_walks() -> None:
     mine = context(known=("Press amber.", "Press black."))
     text = rendered([way(mine, 2), way(mine, 2, 1)])
     assert "- Press amber.\n- Press black." in text
@@ -397,11 +397,11 @@ def test_a_question_lists_what_is_known_and_shows_whole_walks() -> None:
     assert all(f"[step {n + 1}] do {n}" in long for n in range(18))
 
 
-def test_a_question_about_an_open_task_says_nothing_of_the_task_behind_it() -> None:
+def test_an_abstraction_prompt_for_an_open_task_omits_the_original_instruction() -> None:
     assert TRAIN[0].instruction not in rendered([way(context(kind="unguided"), 2)])
 
 
-def test_a_long_question_can_be_shortened() -> None:
+def test_a_long_abstraction_prompt_can_be_shortened() -> None:
     advisor = Told("budget")
     mine = context()
     exchanges = tuple(exchange(n, "x" * 5_990) for n in range(6))
@@ -417,7 +417,7 @@ def test_a_long_question_can_be_shortened() -> None:
     assert 6_000 < length(asked.shorten()) < 14_000
 
 
-def test_a_benchmarks_restrictions_are_told_with_the_rules() -> None:
+def test_an_abstraction_prompt_states_rules_and_restrictions_of_the_benchmark() -> None:
     mine, walk = way(context(), 2)
     seen = list[Any]()
 
@@ -436,7 +436,7 @@ def test_a_benchmarks_restrictions_are_told_with_the_rules() -> None:
     assert seen == [(mine.task, walk)] * 2
 
 
-def test_proposals_are_taken_with_measure() -> None:
+def test_proposals_are_limited_in_number_and_size() -> None:
     many = Ideas(tasks=(idea(),) * 50)
     (abstraction,) = Abstract(Told(many), "coevolve/abstract", SAMPLING)([way(context(), 2)])
     assert len(abstraction.proposals) == MAX_PROPOSALS
@@ -450,7 +450,7 @@ def test_proposals_are_taken_with_measure() -> None:
             idea(**bad)
 
 
-def test_history_of_rollouts_can_be_explored() -> None:
+def test_a_context_made_from_a_recorded_rollout_can_be_explored() -> None:
     mine = context_of("rare", TRAIN[0], trajectory())
     advisor = Told("overflow")
     (summary,) = Summarise(advisor, "coevolve/summary", SAMPLING)([mine])

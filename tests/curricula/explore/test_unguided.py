@@ -63,7 +63,7 @@ def test_the_prompts_of_a_first_task_set_differ(name: str, engine: Callable[[str
             assert all(f"- {instruction}" in cue.text for instruction in context.known)
 
 
-def test_tags_take_nothing_from_the_chance_of_explorers() -> None:
+def test_choosing_tags_leaves_the_random_stream_of_explorers_unchanged() -> None:
     benchmark, explorer = get_benchmark("webshop"), Idle()
     native = benchmark.tasks(Split.TRAIN, "builtin")
     GatedEvolver(benchmark, explorer, native=native).run(Round.unguided(N, seed=7))

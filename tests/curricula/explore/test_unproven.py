@@ -35,7 +35,7 @@ def noisy(broken: float = 0.4, native: object = SHOP) -> UnprovenEvolver:
     return UnprovenEvolver(get_benchmark(name), native, broken=broken, steps_each=18)  # type: ignore[arg-type]
 
 
-def test_native_tasks_are_brought_and_a_share_of_them_is_broken() -> None:
+def test_the_unproven_evolver_returns_native_tasks_and_breaks_a_share_of_them() -> None:
     result = noisy().run(Round(id="round-3", n_unguided=200, budget=200, seed=1))
     assert len(result.accepted) == len(result.draft_verdicts) == 200
     assert result.env_steps == 18 * 200
@@ -55,7 +55,7 @@ def test_native_tasks_are_brought_and_a_share_of_them_is_broken() -> None:
     assert len(TaskPool(result.accepted)) == 200
 
 
-def test_nothing_solves_a_broken_task() -> None:
+def test_the_reference_does_not_solve_a_broken_task() -> None:
     result = noisy(broken=1.0).run(Round(id="round-3", n_unguided=8, budget=8, seed=1))
     for task in result.accepted:
         played = replay(task)
@@ -65,13 +65,13 @@ def test_nothing_solves_a_broken_task() -> None:
     assert [replay(task).success for task in whole.accepted] == [True] * 8
 
 
-def test_equal_rounds_bring_equal_tasks() -> None:
+def test_equal_rounds_give_equal_tasks() -> None:
     round = Round(id="round-3", n_unguided=30, budget=30, seed=1)
     assert noisy().run(round) == noisy().run(round)
     assert noisy().run(round) != noisy().run(round.model_copy(update={"seed": 2}))
 
 
-def test_a_round_brings_what_it_asks_for() -> None:
+def test_a_round_returns_the_tasks_that_it_asks_for() -> None:
     assert len(noisy().run(Round.unguided(10)).accepted) == 10  # its budget is for drafts that fail
     targets = tuple(Context(kind="target", task=t, target=tags_of(t)) for t in SHOP[:5])
     result = noisy(broken=0.0).run(Round(id="round-1", contexts=targets, budget=5, seed=0))
@@ -110,7 +110,7 @@ def test_a_share_of_the_first_tasks_is_easy() -> None:
     assert any(task.provenance["broken"] for task in later.accepted[:6])
 
 
-def test_who_tries_what_is_easy_is_the_policy_as_it_begins(tmp_path: Path) -> None:
+def test_easy_first_tasks_are_determined_with_the_initial_policy(tmp_path: Path) -> None:
     toy = Path(__file__).parents[2] / "runs" / "toy.toml"
     sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
     sets |= {"explorer.easy": 0.5, "explorer.broken": 1.0}
@@ -121,7 +121,7 @@ def test_who_tries_what_is_easy_is_the_policy_as_it_begins(tmp_path: Path) -> No
     assert [task.provenance["broken"] for task in first.result.accepted] == [False] * 4 + [True] * 4
 
 
-def test_held_out_tasks_are_not_brought() -> None:
+def test_held_out_tasks_are_refused() -> None:
     with pytest.raises(SplitLeakError):
         noisy(native=HELD_OUT).run(Round.unguided(2))
     context = Context(kind="target", task=HELD_OUT[0], target=("a:1",))
@@ -129,7 +129,9 @@ def test_held_out_tasks_are_not_brought() -> None:
         noisy(native=TRAIN).run(Round(id="round-1", contexts=(context,), budget=1, seed=0))
 
 
-def test_a_benchmark_whose_tasks_cannot_be_broken_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_that_cannot_create_broken_tasks_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(ToyBenchmark, "broken")
     with pytest.raises(ConfigError, match=r"toy cannot create them\..* explorer\.broken = 0"):
         noisy(native=TRAIN)
@@ -142,7 +144,7 @@ def test_a_benchmark_whose_tasks_cannot_be_broken_says_so(monkeypatch: pytest.Mo
         assembly.check()
 
 
-def test_arms_with_unproven_tasks_are_marked(tmp_path: Path) -> None:
+def test_arms_with_unproven_tasks_are_marked_in_the_manifest(tmp_path: Path) -> None:
     toy = Path(__file__).parents[2] / "runs" / "toy.toml"
     sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
     sets |= {"curriculum.growth.every_groups": 4, "curriculum.growth.drafts": 6}
