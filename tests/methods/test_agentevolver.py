@@ -48,16 +48,18 @@ def make_method(**values: Any) -> Method:
 
 class TestAssembly:
     @pytest.mark.parametrize("benchmark", ["webshop", "bfcl"])
-    def test_it_keeps_the_contract_of_methods(self, benchmark: str) -> None:
+    def test_agentevolver_keeps_the_contract_of_methods(self, benchmark: str) -> None:
         assert_method_contract(agentevolver, benchmark=benchmark)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("benchmark", ["alfworld", "appworld"])
-    def test_it_keeps_the_contract_on_slow_engines(self, benchmark: str, engine: Any) -> None:
+    def test_agentevolver_keeps_the_contract_of_methods_on_slow_engines(
+        self, benchmark: str, engine: Any
+    ) -> None:
         engine(benchmark)
         assert_method_contract(agentevolver, benchmark=benchmark)
 
-    def test_with_all_of_it(self) -> None:
+    def test_the_default_method_has_all_parts(self) -> None:
         method = make_method()
         assert method.evolver is not None
         assert method.first_round is None
@@ -70,7 +72,7 @@ class TestAssembly:
         assert method.credit.estimator == AttributionCredit()
         assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
 
-    def test_each_part_can_be_left_out(self) -> None:
+    def test_each_part_can_be_switched_off(self) -> None:
         method = make_method(questioning=False, attributing=False)
         assert (method.credit, set(method.memories)) == (None, {"experiences"})
         labelled = make_method(questioning=False, navigating=False)
@@ -83,7 +85,7 @@ class TestAssembly:
         assert (none.coach, none.credit, none.studies) == (None, None, ())
         assert none.first_round is not None
 
-    def test_a_pool_that_grows_by_signals_is_practised_with_both(self) -> None:
+    def test_navigating_and_attributing_work_with_a_pool_that_grows_by_signals(self) -> None:
         kit = kit_of(agentevolver, "toy")
         growing = kit_of(coevolve, "toy").curriculum
         settings = AgentEvolverSettings(native=False, questioning=False)
@@ -94,13 +96,13 @@ class TestAssembly:
         assert method.evolver is not None
         assert method.coach is not None
 
-    def test_without_labels_nothing_is_replayed(self) -> None:
+    def test_without_attribution_no_episode_is_replayed(self) -> None:
         method = make_method(navigating=False, attribution=False)
         assert method.studies == ()
         assert method.credit is not None
         assert method.credit.estimator == AttributionCredit(attribution=False)
 
-    def test_the_outcome_is_the_learner_s(self) -> None:
+    def test_the_credit_uses_the_outcome_of_the_learner(self) -> None:
         kit = replace(kit_of(agentevolver, "toy"), learner=GRPOConfig(outcome="score"))
         method = agentevolver(AgentEvolverSettings(alpha=0.3, scheme="allocation"), kit)
         assert method.credit is not None
@@ -111,13 +113,13 @@ class TestAssembly:
         "learner",
         [PPOConfig(), GRPOConfig(advantage="gigpo"), GRPOConfig(normalise_std=False)],
     )
-    def test_labels_need_advantages_by_group(self, learner: Any) -> None:
+    def test_attributing_with_advantages_other_than_grpo_is_refused(self, learner: Any) -> None:
         kit = replace(kit_of(agentevolver, "toy"), learner=learner)
         with pytest.raises(ConfigError, match=r"advantage = 'grpo'.*attributing = false"):
             agentevolver(AgentEvolverSettings(), kit)
         agentevolver(AgentEvolverSettings(attributing=False, evolved_scale=1), kit)
 
-    def test_a_language_model_needs_recomputed_logprobs(self) -> None:
+    def test_navigating_with_a_language_model_needs_recomputed_logprobs(self) -> None:
         kit = replace(kit_of(agentevolver, "toy"), language_model=True)
         agentevolver(AgentEvolverSettings(), kit)
         kit = replace(kit, learner=GRPOConfig())
@@ -125,14 +127,14 @@ class TestAssembly:
             agentevolver(AgentEvolverSettings(), kit)
         agentevolver(AgentEvolverSettings(navigating=False), kit)
 
-    def test_settings_of_the_rule_that_drops_experiences(self) -> None:
+    def test_settings_configure_the_rule_that_drops_experiences(self) -> None:
         settings = {"drop_groups": 3, "drop_errors": 2.0, "rest_steps": 4}
         pool = make_method(**settings).memories["experiences"]
         assert isinstance(pool, ExperiencePool)
         assert pool._drop_rule == DropRule(3, 2.0, 4)
         assert AgentEvolverSettings(drop_harmful=False).drop_rule is None
 
-    def test_the_ratio_and_the_share_of_evolved_tasks(self) -> None:
+    def test_settings_determine_ratio_and_share_of_evolved_tasks(self) -> None:
         native = BENCHMARK.tasks(Split.TRAIN)[:4]
         evolved = [task.model_copy(update={"origin": "evolved"}) for task in TRAIN[4:8]]
 
@@ -151,7 +153,7 @@ class TestAssembly:
         assert weights(evolved_share=0.2) == pytest.approx([0.2] * 4 + [0.05] * 4)
         assert weights(evolved_ratio=0.5) == pytest.approx([0.125] * 4 + [0.25] * 2 + [0.0] * 2)
 
-    def test_a_share_of_a_group_is_guided(self) -> None:
+    def test_guided_share_sets_how_many_rollouts_of_a_group_are_guided(self) -> None:
         kit = replace(kit_of(agentevolver, "toy"), group_size=4, study_only_steps=0)
         for share, guided in ((0.25, 1), (0.8, 3), (1.0, 4)):
             coach = agentevolver(AgentEvolverSettings(guided_share=share), kit).coach
@@ -165,7 +167,9 @@ class TestAssembly:
     @pytest.mark.parametrize(
         ("update_every", "made_in"), [(0, [0, 1]), (1, [0, 1, 2, 3, 4, 5]), (2, [0, 1, 2, 4])]
     )
-    def test_when_experiences_are_made(self, update_every: int, made_in: list[int]) -> None:
+    def test_experiences_are_created_in_the_first_steps_and_at_each_update(
+        self, update_every: int, made_in: list[int]
+    ) -> None:
         """The pool is built in the first two steps."""
         kit = replace(kit_of(agentevolver, "toy"), study_only_steps=2)
         method = agentevolver(AgentEvolverSettings(update_every=update_every), kit)
@@ -186,7 +190,7 @@ class TestAssembly:
         assert counts == [0, 0, 2, 2, 2, 2]
 
 
-def test_its_settings_are_those_of_the_arm() -> None:
+def test_the_arm_sets_clip_logprobs_and_study_only_steps() -> None:
     config = RunConfig(arms=("agentevolver",), rollout={"group_size": 6})  # type: ignore[arg-type]
     arm = arm_configs(config)["agentevolver"]
     assert isinstance(arm.learner, GRPOConfig)
@@ -195,14 +199,14 @@ def test_its_settings_are_those_of_the_arm() -> None:
 
 
 @pytest.mark.parametrize("embedder", ["words", "sentences"])
-def test_the_embedder_is_a_setting(embedder: str) -> None:
+def test_the_setting_embedder_selects_the_embedder(embedder: str) -> None:
     kit = kit_of(agentevolver, "toy")
     settings = kit.curriculum.model_copy(update={"embedder": embedder})
     name = {"words": "HashingEmbedder", "sentences": "SentenceEmbedder"}[embedder]
     assert type(settings.make_embedder(reads=False)).__name__ == name
 
 
-def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path: Path) -> None:
+def test_without_its_parts_a_run_equals_static_and_with_them_it_differs(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     plain = {
         "method.questioning": False,

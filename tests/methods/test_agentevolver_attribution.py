@@ -74,11 +74,13 @@ class TestTheStudy:
             ("list / take 7 / put 7 / take 12 / end", [1, -1, -1, 1, 1], [1, -1, -1, 1, 1]),
         ],
     )
-    def test_a_success(self, actions: str, expected: list[int], with_hindsight: list[int]) -> None:
+    def test_steps_of_a_success_are_labelled_by_replay(
+        self, actions: str, expected: list[int], with_hindsight: list[int]
+    ) -> None:
         assert labels(actions) == expected
         assert labels(actions, hindsight=True) == with_hindsight
 
-    def test_a_source_of_a_step_that_is_dropped_was_a_search(self) -> None:
+    def test_a_lookup_that_only_a_bad_step_needs_has_no_label(self) -> None:
         """The list tells the number 7 alone, and 12 stands in the request."""
         shelf = Shelf()
         task = TRAIN[0]
@@ -86,10 +88,10 @@ class TestTheStudy:
         notes = Attribution(shelf).examine([group(went(*steps), task=task)]).notes
         assert labels_of(Notes(notes), "g", 0, 5) == [1, 0, -1, -1, 1]
 
-    def test_a_failure_has_bad_steps_only(self) -> None:
+    def test_in_a_failure_only_errors_are_labelled_bad(self) -> None:
         assert labels("take 7 / fail / list / end", score=0.0) == [0, -1, 0, 0]
 
-    def test_a_part_of_the_score_is_a_score(self) -> None:
+    def test_an_episode_with_a_partial_score_is_labelled_by_replay(self) -> None:
         task = TRAIN[0]
         first, second, *_ = task.solution
         actions = (first, "press pink", second)
@@ -98,7 +100,7 @@ class TestTheStudy:
         assert 0.0 < done.score < 1.0
         assert labels_of(notes, "g", 0, 3) == [1, -1, 1]
 
-    def test_another_score_than_the_episode_s_gives_no_labels(self) -> None:
+    def test_a_replay_with_a_different_score_gives_no_labels(self) -> None:
         findings = Attribution(Shelf()).examine([group(went("take 7", "fail", "end", score=1.0))])
         (note,) = findings.notes
         assert (note.label, note.step, note.evidence["labels"]) == ("unlike", -1, (0, 0, 0))
@@ -111,7 +113,7 @@ class TestTheStudy:
         assert shelf.steps == 0
         assert most_replays(lost) == 0
 
-    def test_an_engine_that_fails_gives_no_labels(self) -> None:
+    def test_an_engine_failure_gives_no_labels(self) -> None:
         class Broken(Shelf):
             def replay(
                 self, task: Task, actions: Sequence[str], *, to_error: bool = False
@@ -124,7 +126,7 @@ class TestTheStudy:
         (note,) = findings.notes
         assert (note.label, note.evidence["labels"], findings.env_steps) == ("fault", (0, 0, 0), 3)
 
-    def test_what_it_costs_is_counted(self) -> None:
+    def test_replayed_env_steps_are_counted(self) -> None:
         shelf = Shelf()
         study: Study = Attribution(shelf)
         episodes = (
@@ -134,7 +136,7 @@ class TestTheStudy:
         )
         assert study.examine([group(*episodes)]).env_steps == shelf.steps > 0
 
-    def test_the_longest_groups_are_left_out(self) -> None:
+    def test_the_longest_groups_are_left_out_beyond_the_replay_limit(self) -> None:
         short, long = went("take 12", "end"), went("think", "take 12", "end")
         groups = [group(long, id="long"), group(short, id="a"), group(short, id="b")]
         shelf = Shelf()
@@ -144,7 +146,7 @@ class TestTheStudy:
         assert findings.env_steps == shelf.steps
         assert Attribution(shelf, max_replays=0).examine(groups).env_steps == 0
 
-    def test_notes(self) -> None:
+    def test_notes_contain_the_score_and_the_label_of_each_step(self) -> None:
         done = went("think", "take 12", "end")
         whole, *steps = (
             Attribution(Shelf()).examine([group(went("end", score=0.0), done)]).notes[1:]
@@ -188,7 +190,7 @@ def labelled(benchmark: str, env: TaskEnv, actions: Sequence[str]) -> list[int]:
 class TestStepsForKnowledge:
     """A step that is needed only because of what it shows is never bad."""
 
-    def test_webshop(self) -> None:
+    def test_a_needed_lookup_is_not_labelled_bad_in_webshop(self) -> None:
         env = make_env("webshop")
         search, product, *rest = env.task.solution
         look = ("click[description]", "click[< prev]")
@@ -196,7 +198,7 @@ class TestStepsForKnowledge:
             1, 1, 0, -1, *[1] * len(rest)
         ]  # fmt: skip
 
-    def test_bfcl(self) -> None:
+    def test_a_needed_lookup_is_not_labelled_bad_in_bfcl(self) -> None:
         """The list of files names what is sorted, and the sorted text is what is posted."""
         env = make_env("bfcl", "bfcl/multi_turn_base_4")
         first, *rest = env.task.solution
@@ -205,7 +207,7 @@ class TestStepsForKnowledge:
         assert actual == [1, -1, 0, *[1] * len(rest)]
 
     @pytest.mark.skipif(bool(needs.alfworld()), reason=needs.alfworld())
-    def test_alfworld(self) -> None:
+    def test_a_needed_lookup_is_not_labelled_bad_in_alfworld(self) -> None:
         env = make_env("alfworld")
         first, *rest = env.task.solution
         actual = labelled("alfworld", env, (*KNOWLEDGE["alfworld"], first, *rest))
@@ -214,7 +216,7 @@ class TestStepsForKnowledge:
     @pytest.mark.slow
     @pytest.mark.skipif(bool(needs.isolation()), reason=needs.isolation())
     @pytest.mark.usefixtures("appworld_root")
-    def test_appworld(self) -> None:
+    def test_a_needed_lookup_is_not_labelled_bad_in_appworld(self) -> None:
         env = make_env("appworld")
         actions = [f"```python\n{code}\n```" for code in KNOWLEDGE["appworld"]]
         actual = labelled("appworld", env, (*actions, *env.task.solution))
@@ -236,7 +238,7 @@ def note(index: int, step: int, value: float) -> Note:
         pytest.param("appworld", 1, marks=pytest.mark.slow),
     ],
 )
-def test_planted_steps_are_told_from_the_reference_s(
+def test_attribution_distinguishes_planted_steps_from_reference_steps(
     benchmark: str,
     n_tasks: int,
     engine: Callable[[str], None],
@@ -254,7 +256,7 @@ def test_planted_steps_are_told_from_the_reference_s(
 
 
 class TestTheCredit:
-    def test_it_reads_labels_from_notes(self) -> None:
+    def test_the_credit_reads_labels_from_notes(self) -> None:
         groups = [group(went("a", "b"), went("a", "b", score=0.0))]
         notes = Notes([note(0, 0, 1.0), note(0, 1, 1.0), note(1, 1, -1.0), note(0, -1, 1.0)])
         credit: Estimator = AttributionCredit(alpha=0.3)
@@ -262,7 +264,7 @@ class TestTheCredit:
             decoupled_advantages([[1, 1], [0, -1]], [1.0, 0.0], alpha=0.3)
         ]
 
-    def test_without_notes_the_outcome_reaches_all_steps(self) -> None:
+    def test_without_notes_every_step_gets_the_outcome_advantage(self) -> None:
         groups = [group(went("a", "b"), went("a", score=0.0))]
         high = 1.0 / (1.0 + 2e-8)
         assert AttributionCredit()(groups, NO_NOTES) == [
@@ -270,7 +272,7 @@ class TestTheCredit:
         ]
         assert AttributionCredit(outcome=False)(groups, NO_NOTES) == [[[0.0, 0.0], [0.0]]]
 
-    def test_lost_ones_are_nothing_and_in_no_mean(self) -> None:
+    def test_lost_episodes_get_zero_advantages_and_are_in_no_mean(self) -> None:
         lost = replace(went("a", "b", score=0.0), end_reason=EndReason.MODEL_LOST)
         whole = [went("a", "b"), went("a", score=0.0)]
         notes = Notes([note(2, 0, -1.0), note(0, 0, 1.0), note(1, 0, -1.0)])
@@ -279,7 +281,7 @@ class TestTheCredit:
             assert [rest] == credit([group(*whole)], notes)
             assert gone == [0.0, 0.0]
 
-    def test_the_outcome_is_the_learner_s(self) -> None:
+    def test_the_credit_uses_the_configured_outcome(self) -> None:
         groups = [group(went("a", score=0.5), went("a", score=0.0))]
         assert AttributionCredit()(groups, NO_NOTES) == [[[0.0], [0.0]]]
         ((first, second),) = AttributionCredit(Outcome("score"))(groups, NO_NOTES)
@@ -287,7 +289,7 @@ class TestTheCredit:
 
 
 class TestTheRecord:
-    def test_its_numbers(self) -> None:
+    def test_metrics_give_the_shares_of_labels_and_unlabelled_steps(self) -> None:
         record: Memory = AttributionRecord(AttributionCredit())
         episodes = [
             group(went("think", "take 12", "end"), went("take 7", "end", score=0.0), id="a"),
@@ -301,7 +303,7 @@ class TestTheRecord:
         record.note(NO_NOTES)
         assert record.metrics() == {}
 
-    def test_it_warns_once_of_flips(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_flipped_advantages_log_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         """An episode of ten good steps that fails, beside one of ten bad steps that succeeds."""
         about: dict[str, Any] = {"kind": "attribution", "task_id": "t", "group_id": "g"}
         notes = Notes(

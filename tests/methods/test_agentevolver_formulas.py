@@ -130,7 +130,9 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
-def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
+def test_formulas_equal_hand_computed_values(
+    name: str, inputs: dict[str, Any], expected: Any
+) -> None:
     if name == "exp.selective_boost":
         pytest.importorskip("torch")
     actual = FORMULAS[name](inputs)
@@ -140,7 +142,7 @@ def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
         assert are_equal(actual, expected), actual
 
 
-def test_every_formula_has_its_name_and_numbers() -> None:
+def test_every_formula_is_registered_and_has_hand_computed_values() -> None:
     assert set(AGENTEVOLVER) == {name for name, _, _ in NUMBERS}
     assert AGENTEVOLVER.keys() <= FORMULAS.keys()
 
@@ -155,7 +157,9 @@ def parts(sample: Drawn) -> tuple[list[list[int]], list[float], list[bool]]:
 
 
 @given(groups, st.booleans())
-def test_lost_trajectories_get_nothing_and_change_nothing(sample: Drawn, by_sign: bool) -> None:
+def test_lost_trajectories_get_no_advantage_and_change_no_other(
+    sample: Drawn, by_sign: bool
+) -> None:
     judge: Any = allocation_advantages if by_sign else decoupled_advantages
     rows, rewards, valid = parts(sample)
     advantages = judge(rows, rewards, valid)
@@ -181,7 +185,7 @@ def test_without_attribution_all_steps_get_the_standardised_outcome(sample: Draw
 
 
 @given(groups)
-def test_attribution_and_outcome_add_up(sample: Drawn) -> None:
+def test_attribution_and_outcome_advantages_add_up(sample: Drawn) -> None:
     rows, rewards, _ = parts(sample)
     whole = decoupled_advantages(rows, rewards, alpha=0.3)
     alone = decoupled_advantages(rows, rewards, attribution=False)
@@ -196,7 +200,7 @@ ways = st.lists(
 
 
 @given(ways, st.integers(1, 6), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
-def test_what_is_kept_scores_as_much_and_no_less_would_do(
+def test_good_steps_reach_the_score_and_none_of_them_can_be_removed(
     ways: list[tuple[float, set[int]]], n: int, errors: set[int], essential: set[int]
 ) -> None:
     tried: list[tuple[int, ...]] = []
@@ -220,7 +224,7 @@ def test_what_is_kept_scores_as_much_and_no_less_would_do(
         assert score([one for one in good if one != step]) < whole
 
 
-def test_a_step_is_kept_for_the_later_ones_that_are_kept() -> None:
+def test_a_step_is_good_if_a_later_good_step_needs_it() -> None:
     asked: list[tuple[int, list[int]]] = []
 
     def shows(step: int, later: Sequence[int]) -> bool:
@@ -232,7 +236,7 @@ def test_a_step_is_kept_for_the_later_ones_that_are_kept() -> None:
 
 
 @given(st.integers(1, 40), st.floats(0.0, 1.0))
-def test_places_are_as_many_as_asked_and_spread(size: int, share: float) -> None:
+def test_guided_positions_match_the_share_and_are_evenly_spread(size: int, share: float) -> None:
     indices = guided_positions(size, share)
     assert len(indices) == math.floor(size * share + 1e-9)
     gaps = {later - first for first, later in pairwise(indices)}
@@ -241,7 +245,9 @@ def test_places_are_as_many_as_asked_and_spread(size: int, share: float) -> None
 
 
 @given(st.lists(st.floats(-1.0, 1.0), max_size=20), st.floats(0.0, 1.0))
-def test_utility_lies_between_the_differences(differences: list[float], beta: float) -> None:
+def test_the_utility_lies_between_the_measured_differences(
+    differences: list[float], beta: float
+) -> None:
     use = Usefulness()
     for one in differences:
         use = use.update(one, beta)
@@ -254,12 +260,12 @@ def test_utility_lies_between_the_differences(differences: list[float], beta: fl
     assert use.upper_bound(3.0) >= use.upper_bound(0.0) >= use.mean
 
 
-@pytest.mark.parametrize("varied", [True, False], ids=["rate of a group", "rate of a walk"])
+@pytest.mark.parametrize("varied", [True, False], ids=["rate varies by group", "constant rate"])
 @pytest.mark.parametrize(
     ("effect", "groups", "least", "most"),
     [(0.1, 300, 0.95, 1.0), (-0.2, 300, 0.0, 0.2), (0.0, 300, 0.85, 1.0), (0.1, 30, 0.99, 1.0)],
 )
-def test_what_helps_stays_and_what_harms_goes(
+def test_the_drop_rule_keeps_helpful_and_drops_harmful_experiences(
     effect: float, groups: int, least: float, most: float, varied: bool
 ) -> None:
     """Four of eight rollouts are told; the success rate of the others is drawn from [0, 1]."""
@@ -280,14 +286,16 @@ def test_what_helps_stays_and_what_harms_goes(
 
 
 @given(st.integers(0, 60), st.integers(0, 5), st.integers(1, 30))
-def test_an_explorer_sees_the_present_and_at_most_a_window(step: int, n_b: int, n_d: int) -> None:
+def test_an_explorer_sees_all_early_observations_and_later_only_a_window(
+    step: int, n_b: int, n_d: int
+) -> None:
     steps = visible_observations(step, n_b, n_d)
     assert steps[-1] == step
     assert len(steps) == (step + 1 if step < n_b else min(n_d, step + 1))
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.floats(0, 1), st.floats(0, 2), st.booleans())
-def test_a_mixture_weighs_each_part(
+def test_mixture_weights_give_each_part_its_share(
     native: int, evolved: int, lam: float, ratio: float, use: bool
 ) -> None:
     mix = mixture(native, evolved, lam=lam, ratio=ratio, use_native=use)
@@ -297,7 +305,7 @@ def test_a_mixture_weighs_each_part(
 
 
 @given(st.none() | st.floats(-10, 110), st.booleans(), st.booleans(), st.booleans())
-def test_a_verdict_is_a_reward_or_none(
+def test_a_verdict_gives_a_reward_between_0_and_1_or_none(
     score: float | None, relevant: bool, looped: bool, achieved: bool
 ) -> None:
     reward = score_to_reward(score, relevant=relevant, looped=looped, achieved=achieved)
@@ -309,7 +317,7 @@ def test_a_verdict_is_a_reward_or_none(
 
 
 @pytest.mark.parametrize("judge", [decoupled_advantages, allocation_advantages])
-def test_a_trajectory_without_steps_has_no_advantages_and_harms_no_other(judge: Any) -> None:
+def test_a_trajectory_without_steps_has_no_advantages_and_affects_no_other(judge: Any) -> None:
     advantages = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
     assert advantages[2] == []
     assert [len(row) for row in advantages[:2]] == [2, 2]

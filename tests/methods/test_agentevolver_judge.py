@@ -69,7 +69,9 @@ class TestStudy:
         assert len(policy.asked) == 2
 
     @pytest.mark.parametrize("reference", [True, False])
-    def test_the_judge_sees_the_solution_only_if_it_may(self, reference: bool) -> None:
+    def test_the_judge_sees_the_solution_only_if_the_setting_allows_it(
+        self, reference: bool
+    ) -> None:
         policy = says(answer(90))
         judged(policy, [group([1.0], EVOLVED)], reference=reference)
         text = policy.asked[0].messages[-1].content
@@ -79,7 +81,7 @@ class TestStudy:
         assert all((action in text) == reference for action in EVOLVED.solution[:1])
 
     @pytest.mark.parametrize("ended", [True, False])
-    def test_the_judge_does_not_see_a_grade_in_the_last_answer(self, ended: bool) -> None:
+    def test_the_judge_does_not_see_a_grade_in_the_last_observation(self, ended: bool) -> None:
         policy = says(answer(90))
         (rollout,) = group([1.0], EVOLVED).trajectories
         last = dataclasses.replace(rollout.steps[-1], terminated=ended)
@@ -102,14 +104,12 @@ class TestStudy:
             ("no JSON", None),
         ],
     )
-    def test_an_answer_is_worth_what_the_formula_says(
-        self, reply: str, value: float | None
-    ) -> None:
+    def test_an_answer_is_rewarded_by_the_formula(self, reply: str, value: float | None) -> None:
         (note,) = judged(says(reply), [group([1.0], EVOLVED)])
         assert note.label == (NO_VERDICT if value is None else JUDGED)
         assert note.value == (value or 0.0)
 
-    def test_lost_rollouts_are_not_asked_about(self) -> None:
+    def test_lost_rollouts_are_not_judged(self) -> None:
         whole = group([1.0, 0.0], EVOLVED)
         lost = replace(whole.trajectories[1], end_reason=EndReason.WORKER_LOST)
         whole = replace(whole, trajectories=(whole.trajectories[0], lost))
@@ -123,27 +123,27 @@ class TestStudy:
         assert labels == {("a", JUDGED), ("b", JUDGED), ("c", NO_VERDICT)}
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_any_answer_is_data(self, seed: int) -> None:
+    def test_hostile_answers_give_rewards_between_0_and_1(self, seed: int) -> None:
         policy = HostilePolicy(seed, says(*[answer(90)] * 99))
         notes = judged(policy, [group([1.0, 0.0] * 4, EVOLVED)])
         assert len(notes) == 8
         assert all(0.0 <= note.value <= 1.0 for note in notes)
 
-    def test_beyond_the_budget_there_is_no_verdict(self) -> None:
+    def test_a_spent_budget_gives_no_verdict(self) -> None:
         caps = Caps(max_calls_per_round=1)
         notes = judged(says(answer(90)), [group([1.0, 0.0], EVOLVED)], caps=caps)
         assert [note.label for note in notes] == [JUDGED, NO_VERDICT]
 
 
 class TestCredit:
-    def test_no_verdict_is_zero_and_in_no_mean(self) -> None:
+    def test_a_rollout_without_a_verdict_gets_zero_and_is_in_no_mean(self) -> None:
         whole = group([0.0, 0.0, 1.0], EVOLVED)
         notes = judged(says(answer(90), answer(50), answer(10, achieved=False)), [whole])
         (advantages,) = judged_reward(GroupRelative())([whole], notes)
         first, last = relative_to_group([0.9, 0.1])
         assert advantages == [first, 0.0, last]
 
-    def test_labels_and_verdicts_go_together(self) -> None:
+    def test_attribution_credit_can_be_combined_with_verdicts(self) -> None:
         whole = group([0.0, 0.0, 1.0], EVOLVED)
         notes = judged(says(answer(90), answer(50), answer(10, achieved=False)), [whole])
         (advantages,) = judged_reward(AttributionCredit())([whole], notes)
@@ -160,7 +160,7 @@ class TestCredit:
         plain = estimator(outcome=Outcome(of))
         assert judged_reward(plain)(groups, NO_NOTES) == plain(groups, NO_NOTES)
 
-    def test_without_notes_nothing_is_learned_from_evolved_tasks(self) -> None:
+    def test_without_verdicts_evolved_tasks_get_zero_advantages(self) -> None:
         (advantages,) = judged_reward(GroupRelative())([group([1.0, 0.0], EVOLVED)], NO_NOTES)
         assert advantages == [0.0, 0.0]
 
@@ -169,7 +169,7 @@ class TestCredit:
             judged_reward(lambda groups, notes: [])
 
 
-def test_the_record_says_how_often_the_judge_agrees() -> None:
+def test_metrics_report_how_often_the_judge_agrees_with_success() -> None:
     groups = [group([1.0, 1.0, 0.0, 0.0], EVOLVED)]
     answers = [answer(90), answer(10, achieved=False), answer(80), answer(50)]
     record = JudgeRecord()
@@ -182,7 +182,7 @@ def test_the_record_says_how_often_the_judge_agrees() -> None:
 
 
 class TestAssembly:
-    def test_the_judge_joins_any_parts(self) -> None:
+    def test_the_judge_can_be_combined_with_any_parts(self) -> None:
         kit = kit_of(agentevolver, "toy")
         for switches in ({}, {"navigating": False, "attributing": False, "native": False}):
             method = agentevolver(AgentEvolverSettings(reward="judge", **switches), kit)
@@ -191,12 +191,12 @@ class TestAssembly:
             assert method.credit is not None
             assert method.credit.estimator.native == "success"  # type: ignore[attr-defined]
 
-    def test_its_questions_are_counted(self) -> None:
+    def test_questions_to_the_judge_are_counted_per_step(self) -> None:
         assert AgentEvolverSettings().questions_per_step == {}
         settings = AgentEvolverSettings(reward="judge", questions=7)
         assert settings.questions_per_step == {JUDGE: 7}
 
-    def test_a_learner_that_judges_by_itself_is_refused(self) -> None:
+    def test_a_judge_with_a_ppo_learner_is_refused(self) -> None:
         kit = replace(kit_of(agentevolver, "toy"), learner=PPOConfig())
         settings = AgentEvolverSettings(reward="judge", attributing=False, navigating=False)
         with pytest.raises(ConfigError, match=r"reward = 'judge'.*learner.kind = 'pg'"):
@@ -206,7 +206,7 @@ class TestAssembly:
         ("kind", "reference", "refused"),
         [("policy", True, True), ("policy", False, False), ("openai", True, False)],
     )
-    def test_the_policy_under_training_reads_no_solutions(
+    def test_the_policy_under_training_may_not_see_solutions_as_judge(
         self, kind: str, reference: bool, refused: bool
     ) -> None:
         judge = {"method.reward": "judge", "method.judge_reference": reference}

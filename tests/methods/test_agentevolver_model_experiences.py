@@ -79,19 +79,19 @@ class TestBatches:
             ("", 8, []),
         ],
     )
-    def test_pairs_come_first(
+    def test_rollouts_with_both_outcomes_are_batched_in_pairs_first(
         self, outcomes: str, most: int, expected: list[tuple[str, tuple[int, ...]]]
     ) -> None:
         actual = batches(group(*[went(outcome == "1") for outcome in outcomes]), most)
         assert [(batch.source, batch.indices) for batch in actual] == expected
 
-    def test_lost_ones_are_skipped(self) -> None:
+    def test_lost_rollouts_are_in_no_batch(self) -> None:
         (batch,) = batches(group(went(True), went(False, end=EndReason.WORKER_LOST), went(True)))
         assert (batch.source, batch.indices) == ("success", (0, 2))
 
 
 class TestTheStudy:
-    def test_an_experience_becomes_a_note(self) -> None:
+    def test_a_lesson_of_the_model_becomes_an_experience_note(self) -> None:
         policy = says(answer(LESSON))
         asks, meter = analyst(policy)
         findings = ModelExperiences(BENCHMARK, lambda: True, asks).examine(
@@ -113,7 +113,7 @@ class TestTheStudy:
         Guiding(memories={"pool": pool}).note([note])  # type: ignore[arg-type]
         assert pool.usefulness(lesson.id) is not None
 
-    def test_it_is_shown_attempts_and_nothing_of_the_truth(self) -> None:
+    def test_the_prompt_contains_attempts_but_no_ground_truth(self) -> None:
         policy = says(answer())
         secret = replace(went(True, "press red"), report={"secret": "s3cr3t"})
         assert write_experiences(policy, group(went(False, "done"), secret)) == ()
@@ -127,7 +127,7 @@ class TestTheStudy:
         assert json.dumps(list(TRAIN[0].solution)) not in text
         assert asked.template == "agentevolver/experience@1"
 
-    def test_eight_long_attempts_share_the_room(self) -> None:
+    def test_eight_long_attempts_are_shortened_to_fit_the_prompt(self) -> None:
         long = went(True, *["look" + "y" * 4_000] * 30)
         policy = says(answer())
         write_experiences(policy, group(*[long] * 8))
@@ -144,17 +144,17 @@ class TestTheStudy:
             "x" * 1_000_000,
         ],
     )  # fmt: skip
-    def test_what_cannot_be_used_is_no_experience(self, reply: str) -> None:
+    def test_an_unusable_answer_gives_no_experience(self, reply: str) -> None:
         assert write_experiences(says(reply), group(went(True))) == ()
 
-    def test_at_most_three_and_none_twice(self) -> None:
+    def test_a_group_gives_at_most_three_different_experiences(self) -> None:
         lessons = [LESSON, LESSON, *({**LESSON, "advice": f"Do {n}."} for n in range(5))]
         notes = write_experiences(says(answer(*lessons)), group(went(True)))
         assert [note.evidence["content"] for note in notes] == [
             LESSON["advice"], "Do 0.", "Do 1."
         ]  # fmt: skip
 
-    def test_it_is_asked_only_when_experiences_are_due(self) -> None:
+    def test_the_model_is_asked_only_when_experiences_are_due(self) -> None:
         policy = says(answer(LESSON))
         asks, _ = analyst(policy)
         study = ModelExperiences(BENCHMARK, lambda: False, asks)
@@ -175,13 +175,13 @@ class TestTheStudy:
             ("c", "pair"), ("b", "success")
         ]  # fmt: skip
 
-    def test_a_spent_budget_gives_none(self) -> None:
+    def test_a_spent_budget_gives_no_experience(self) -> None:
         asks, _ = analyst(says(answer(LESSON)), caps=Caps(max_calls_per_round=1))
         study = ModelExperiences(BENCHMARK, lambda: True, asks)
         notes = study.examine([group(went(True)), group(went(True), task=TRAIN[1], id="h")]).notes
         assert [note.group_id for note in notes] == ["g"]
 
-    def test_a_study_that_is_repeated_asks_nothing(self) -> None:
+    def test_a_repeated_study_is_answered_from_the_store(self) -> None:
         store, runs = Answers(), []
         for policy in (says(answer(LESSON), '{"confirmed": [1]}'), says("never asked")):
             asks, _ = analyst(policy, store=store)
@@ -190,7 +190,7 @@ class TestTheStudy:
         assert runs[0] == runs[1]
         assert runs[0][0].label == "offered"
 
-    def test_hostile_answers_are_no_exception(self) -> None:
+    def test_hostile_answers_raise_no_exception(self) -> None:
         for seed in range(20):
             policy = HostilePolicy(seed, says(answer(LESSON)))
             groups = [group(went(True), task=TRAIN[n], id=f"g{n}") for n in range(6)]
@@ -211,7 +211,7 @@ class TestRefusals:
             ("First press red, then press green, then press blue.", "actions of the reference"),
         ],
     )
-    def test_an_experience_that_gives_its_task_away(self, advice: str, why: str) -> None:
+    def test_an_experience_that_reveals_its_task_is_refused(self, advice: str, why: str) -> None:
         solution = ("press red", "press green", "press blue", "done")
         task = TRAIN[0].model_copy(update={"solution": solution})
         trajectory = replace(went(True), last_observation="Order 48213.")
@@ -230,7 +230,7 @@ class TestRefusals:
             ("Both are fine.", ["refused"] * 3),
         ],
     )
-    def test_with_a_check_only_confirmed_ones_are_told(
+    def test_with_a_check_only_confirmed_experiences_are_offered(
         self, verdict: str, labels: list[str]
     ) -> None:
         leaks = {**LESSON, "advice": "Play Low Tide."}
@@ -245,7 +245,7 @@ class TestRefusals:
         assert "Low Tide" not in text
         assert "[2] Tasks: Somebody wants" in text
 
-    def test_without_experiences_there_is_no_check(self) -> None:
+    def test_no_check_is_requested_without_experiences(self) -> None:
         policy = says(answer())
         write_experiences(policy, group(went(True)), check=True)
         assert len(policy.asked) == 1
@@ -267,7 +267,7 @@ class TestRefine:
         coach = ExperienceCoach(pool_of(self.FIRST, self.SECOND), group_size=4, analyst=asks)
         return coach.guide(tickets(task, n)), policy
 
-    def test_one_question_for_the_guided_rollouts_of_a_group(self) -> None:
+    def test_guided_rollouts_of_a_group_share_one_request(self) -> None:
         guidance, policy = self.guidance(refined(2, 1))
         assert [len(one.cues) for one in guidance] == [0, 1, 0, 1]
         (cue,) = guidance[1].cues
@@ -282,14 +282,14 @@ class TestRefine:
         assert TRAIN[0].instruction in text
 
     @pytest.mark.parametrize("reply", ["", "x" * 1_000_000, refined(7), refined(1, advice=" ")])
-    def test_without_a_usable_answer_they_are_told_as_they_are(self, reply: str) -> None:
+    def test_experiences_are_shown_unrefined_after_an_unusable_answer(self, reply: str) -> None:
         plain = ExperienceCoach(pool_of(self.FIRST, self.SECOND), group_size=4)
         assert self.guidance(reply)[0] == plain.guide(tickets(TRAIN[0]))
 
-    def test_if_none_fits_nothing_is_told(self) -> None:
+    def test_no_cue_is_shown_if_the_model_finds_no_fitting_experience(self) -> None:
         assert [*self.guidance(refined(advice=""))[0]] == [Guidance()] * 4
 
-    def test_neither_verifier_nor_solution_change_what_is_asked_or_told(self) -> None:
+    def test_ground_truth_changes_neither_prompts_nor_cues(self) -> None:
         truth = {"verifier": TRAIN[9].verifier, "solution": TRAIN[9].solution}
         swapped = TRAIN[0].model_copy(update=truth)
         one, first = self.guidance(refined(1))
@@ -297,7 +297,7 @@ class TestRefine:
         assert one == other
         assert [p.messages for p in first.asked] == [p.messages for p in second.asked]
 
-    def test_equal_tickets_get_equal_guidance_and_ask_once_a_step(self) -> None:
+    def test_equal_tickets_get_equal_guidance_with_one_request_per_step(self) -> None:
         store, policy = Answers(), says(refined(1), refined(2))
         pool = pool_of(self.FIRST, self.SECOND)
         asks, meter = analyst(policy, store=store)
@@ -317,7 +317,7 @@ class TestRefine:
         guidance = coach.guide(tickets(TRAIN[0]))
         assert experience_ids(guidance[1].cues[0].id.split()) == (self.SECOND.id,)
 
-    def test_beyond_the_maximum_they_are_told_as_they_are(self) -> None:
+    def test_experiences_are_shown_unrefined_beyond_the_request_limit(self) -> None:
         policy = says(refined(1))
         asks, _ = analyst(policy)
         lessons = [experience(task.instruction) for task in TRAIN[:3]]
@@ -328,7 +328,7 @@ class TestRefine:
         assert sum("Press red first." in text for text in texts) == 2
         assert len(policy.asked) == 2
 
-    def test_hostile_answers_are_no_exception(self) -> None:
+    def test_hostile_answers_raise_no_exception(self) -> None:
         for seed in range(20):
             asks, _ = analyst(HostilePolicy(seed, says(refined(1))))
             coach = ExperienceCoach(pool_of(self.FIRST), group_size=4, analyst=asks)
@@ -336,7 +336,7 @@ class TestRefine:
 
 
 class TestSettings:
-    def test_the_author(self) -> None:
+    def test_settings_select_model_experiences_and_count_their_questions(self) -> None:
         settings = AgentEvolverSettings(attributing=False, experiences_by="model", questions=7)
         method = agentevolver(settings, kit_of(agentevolver, "toy"))
         assert isinstance(method.studies[1], ModelExperiences)
@@ -350,6 +350,6 @@ class TestSettings:
         off = everything.model_copy(update={"navigating": False, "attributing": False})
         assert off.questions_per_step == {}
 
-    def test_a_check_is_of_texts_of_a_model(self) -> None:
+    def test_a_check_without_model_experiences_is_refused(self) -> None:
         with pytest.raises(ValueError, match="set experiences_by = 'model' or check = false"):
             AgentEvolverSettings(check=True)

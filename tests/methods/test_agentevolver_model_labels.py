@@ -84,7 +84,9 @@ class TestLines:
             ([(1, ["good"]), (2, 1), (3, None)], [0, 0, 0]),
         ],
     )
-    def test_of_an_answer(self, lines: Sequence[tuple[Any, Any]], expected: list[int]) -> None:
+    def test_labels_are_parsed_from_the_lines_of_an_answer(
+        self, lines: Sequence[tuple[Any, Any]], expected: list[int]
+    ) -> None:
         assert labels_in([{"step": step, "label": label} for step, label in lines], 3) == expected
 
     @given(
@@ -101,14 +103,14 @@ class TestLines:
         ),
         st.integers(0, 5),
     )
-    def test_anything_else_is_ignored(self, lines: list[Any], n_steps: int) -> None:
+    def test_malformed_lines_are_ignored(self, lines: list[Any], n_steps: int) -> None:
         marks = labels_in(lines, n_steps)
         assert len(marks) == n_steps
         assert set(marks) <= {-1, 0, 1}
 
 
 class TestTheStudy:
-    def test_notes_and_cost(self) -> None:
+    def test_the_study_returns_a_note_per_step_and_its_usage(self) -> None:
         policy = says(answer("good", "bad"))
         asks, meter = analyst(policy)
         findings = ModelAttribution(asks).examine([group(went("a", "b"))])
@@ -125,7 +127,7 @@ class TestTheStudy:
         assert findings.usage["attribution"].used == 1
         assert policy.asked[0].template == "agentevolver/attribute@1"
 
-    def test_it_is_shown_task_steps_and_outcome_and_nothing_of_the_truth(self) -> None:
+    def test_the_prompt_contains_task_steps_and_outcome_but_no_ground_truth(self) -> None:
         policy = says(answer("good"))
         secret = replace(went("act one", "act two"), report={"secret": "s3cr3t"})
         failed = went("x", score=0.5)
@@ -143,23 +145,25 @@ class TestTheStudy:
         "reply",
         ["", "good, bad, good", '{"steps": []}', '{"steps": "good"}', "[1, -1]", "x" * 1_000_000],
     )
-    def test_without_a_usable_answer_there_are_no_labels(self, reply: str) -> None:
+    def test_an_unusable_answer_gives_no_labels(self, reply: str) -> None:
         (note,) = examined(says(reply), group(went("a", "b")))
         assert (note.label, note.step, note.evidence["labels"]) == ("no_answer", -1, (0, 0))
 
-    def test_an_answer_may_be_repaired(self) -> None:
+    def test_an_unusable_answer_may_be_repaired(self) -> None:
         policy = says("I cannot say.", answer("bad", "good"))
         notes = examined(policy, group(went("a", "b")))
         assert labels_of(Notes(notes), "g", 0, 2) == [-1, 1]
         assert "each of the 2 steps" in policy.asked[1].messages[-1].content
 
-    def test_missing_extra_and_contradictory_lines_are_no_labels(self) -> None:
+    def test_missing_extra_and_contradictory_lines_give_no_labels(self) -> None:
         lines = [(1, "good"), (2, "good"), (2, "bad"), (4, "bad"), ("all", "good")]
         reply = json.dumps({"steps": [{"step": n, "label": label} for n, label in lines]})
         assert labels(reply) == [1, 0, 0]
         assert labels(f"<think>{answer('bad')}</think>\n```json\n{reply}\n```") == [1, 0, 0]
 
-    def test_steps_that_were_not_shown_have_no_label(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_steps_left_out_of_the_prompt_have_no_label(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(attribution, "_EPISODE_CHARS", 60)
         policy = says(answer(*["good"] * 9))
         notes = examined(policy, group(went(*[f"act {n}" for n in range(9)])))
@@ -170,14 +174,14 @@ class TestTheStudy:
         assert 0 < sum(marks) < 9
         assert "are left out" in text
 
-    def test_long_texts_are_cut(self) -> None:
+    def test_long_actions_and_observations_are_cut_in_the_prompt(self) -> None:
         policy = says(answer("good"))
         examined(policy, group(replace(went("y" * 9_000), last_observation="z" * 9_000)))
         text = policy.asked[0].messages[-1].content
         assert 1_900 < text.count("y" * 10) * 10 < 2_100
         assert 1_900 < text.count("z" * 10) * 10 < 2_100
 
-    def test_lost_episodes_are_not_asked_about(self) -> None:
+    def test_the_model_is_not_asked_about_lost_episodes(self) -> None:
         policy = says(answer("good"))
         notes = examined(policy, group(went("a", end=EndReason.WORKER_LOST), went("a")))
         assert {note.index for note in notes} == {1}
@@ -185,7 +189,7 @@ class TestTheStudy:
         assert examined(policy, group(went("a", end=EndReason.MODEL_LOST))) == ()
         assert len(policy.asked) == 1
 
-    def test_flat_groups_may_be_left_out(self) -> None:
+    def test_groups_with_equal_outcomes_can_be_left_out(self) -> None:
         flat = group(
             went("a"), went("b"), went("c", score=0.0, end=EndReason.WORKER_LOST), id="flat"
         )
@@ -202,7 +206,7 @@ class TestTheStudy:
         examined(policy, by_score, skip="flat", outcome=Outcome("score"))
         assert len(policy.asked) == 2
 
-    def test_whole_groups_are_asked_about_up_to_a_maximum(self) -> None:
+    def test_the_model_is_asked_about_whole_groups_up_to_a_limit(self) -> None:
         policy = says(answer("good"))
         groups = [group(*[went("a")] * n, id=str(n)) for n in (3, 1, 2)]
         notes = examined(policy, *groups, most=4)
@@ -215,7 +219,7 @@ class TestTheStudy:
         notes = ModelAttribution(asks).examine([group(went("a"), went("b"))]).notes
         assert [note.label for note in notes if note.step < 0] == ["examined", "no_answer"]
 
-    def test_a_study_that_is_repeated_asks_nothing(self) -> None:
+    def test_a_repeated_study_is_answered_from_the_store(self) -> None:
         store, groups, results = Answers(), [group(went("a", "b"), went("c"))], []
         for policy in (says(answer("bad", "good")), says("never asked")):
             asks, _ = analyst(policy, store=store)
@@ -223,7 +227,7 @@ class TestTheStudy:
         assert results[0].notes == results[1].notes
         assert results[1].usage["attribution"].cached == 2
 
-    def test_hostile_answers_are_no_exception(self) -> None:
+    def test_hostile_answers_raise_no_exception(self) -> None:
         for seed in range(20):
             asks, _ = analyst(HostilePolicy(seed, says(answer("good", "bad"))))
             groups = [group(went("a", "b"), task=TRAIN[n], id=f"g{n}") for n in range(6)]
@@ -251,7 +255,7 @@ class TestBoth:
         ),
     )
 
-    def test_replays_are_trained_on_and_kappa_is_reported_from_a_tape(self) -> None:
+    def test_the_credit_uses_replay_labels_and_metrics_report_kappa(self) -> None:
         store, records = Answers(), []
         for policy in (ScriptedPolicy([("", rated)]), says("never asked")):
             asks, _ = analyst(policy, store=store)
@@ -274,7 +278,7 @@ class TestBoth:
         own = [[-1, 1, 1], [1, 1, 1], [1, 0, 1], [0, -1, 0]]
         assert judged == decoupled_advantages(own, [1.0, 1.0, 1.0, 0.0])
 
-    def test_without_a_common_label_there_is_no_kappa(self) -> None:
+    def test_kappa_is_not_reported_without_common_labels(self) -> None:
         asks, _ = analyst(says("no"))
         studies = (Attribution(Shelf()), ModelAttribution(asks, kind="attribution_by_model"))
         record = AttributionRecord(AttributionCredit())
@@ -285,7 +289,7 @@ class TestBoth:
 
 
 class TestSettings:
-    def test_who_labels(self) -> None:
+    def test_the_setting_attribution_by_selects_the_studies(self) -> None:
         kinds = {
             "replay": (["attribution"], {}),
             "model": (["attribution"], {"attribution": 5}),
@@ -303,7 +307,7 @@ class TestSettings:
         assert isinstance(study, ModelAttribution)
 
     @pytest.mark.parametrize("off", [{"attributing": False}, {"attribution": False}])
-    def test_without_labels_nothing_is_asked(self, off: dict[str, bool]) -> None:
+    def test_without_attribution_the_model_is_not_asked(self, off: dict[str, bool]) -> None:
         settings = AgentEvolverSettings(attribution_by="model", navigating=False, **off)
         assert settings.questions_per_step == {}
         assert agentevolver(settings, kit_of(agentevolver, "toy")).studies == ()

@@ -82,7 +82,7 @@ def pool_of(*lessons: Experience, **settings: Any) -> ExperiencePool:
 
 
 class TestThePool:
-    def test_notes_bring_experiences_and_what_they_were_worth(self) -> None:
+    def test_notes_add_experiences_and_measure_their_usefulness(self) -> None:
         memory: Memory = pool_of()
         assert isinstance(memory, ExperiencePool)
         lesson = experience()
@@ -102,12 +102,12 @@ class TestThePool:
         assert "success_guided" not in memory.metrics()
         assert memory.metrics()["guided_groups"] == 0.0
 
-    def test_what_was_refused_by_the_study_is_not_taken_in(self) -> None:
+    def test_refused_experiences_are_not_added(self) -> None:
         pool, refused = pool_of(), offered(experience())
         pool.note(Notes([refused.model_copy(update={"label": "refused", "evidence": {"why": ""}})]))
         assert len(pool) == 0
 
-    def test_one_that_harms_is_dropped_and_not_admitted_while_it_rests(self) -> None:
+    def test_a_harmful_experience_is_dropped_and_not_readmitted_while_it_rests(self) -> None:
         harmful, other = experience(content="Press pink."), experience("wash a mug")
         pool = pool_of(harmful, other, drop=DropRule(groups=3))
         for n in range(3):
@@ -120,7 +120,7 @@ class TestThePool:
         assert pool.retrieve("wash a mug", k=5, least=0.3) == (other,)
         pool.note(Notes([used(harmful.id, -0.1)]))  # told before it was dropped
 
-    def test_a_dropped_one_comes_back_unmeasured_when_the_policy_has_changed(self) -> None:
+    def test_a_dropped_experience_returns_unmeasured_after_its_rest(self) -> None:
         harmful = experience(content="Press pink.")
         pool = pool_of(harmful, drop=DropRule(groups=2, rest_steps=3))
         pool.note(Notes([used(harmful.id, -1.0, "a"), used(harmful.id, -1.0, "b")]))
@@ -135,7 +135,7 @@ class TestThePool:
         numbers = pool.metrics()
         assert (numbers["returned"], numbers["resting"], numbers["harmful"]) == (1.0, 0.0, 1.0)
 
-    def test_a_loaded_pool_is_searched_as_before_on_any_machine(self) -> None:
+    def test_a_loaded_pool_uses_the_embedder_of_its_state(self) -> None:
         state = pool_of(experience()).state_dict()
         assert state["embedder"] == "words"
         pool = ExperiencePool(SentenceEmbedder())
@@ -144,14 +144,14 @@ class TestThePool:
         assert pool.retrieve("press some buttons", k=1, least=0.9)
 
     @pytest.mark.parametrize("drop", [None, DropRule(groups=2, rest_steps=0)])
-    def test_dropping_and_coming_back_can_be_switched_off(self, drop: DropRule | None) -> None:
+    def test_dropping_and_returning_can_be_switched_off(self, drop: DropRule | None) -> None:
         harmful = experience(content="Press pink.")
         pool = pool_of(harmful, drop=drop)
         for n in range(40):
             pool.note(Notes([used(harmful.id, -1.0, str(n))]))
         assert (pool.usefulness(harmful.id) is None) is (drop is not None)
 
-    def test_its_changes_are_those_of_the_latest_notes(self) -> None:
+    def test_changes_are_those_of_the_latest_notes(self) -> None:
         pool, lesson = pool_of(capacity=2), experience()
         assert isinstance(pool, AdviceMemory)
         assert pool.changes() == ()
@@ -169,7 +169,7 @@ class TestThePool:
         pool.note(NO_NOTES)
         assert pool.changes() == ()
 
-    def test_its_changes_tell_why_an_experience_is_gone(self) -> None:
+    def test_changes_state_why_an_experience_was_removed(self) -> None:
         harmful, good, late = (experience(f"{w} the mug") for w in ("wash", "press red", "amber"))
         pool = pool_of(harmful, good, capacity=2, drop=DropRule(groups=2))
         pool.note(Notes([used(harmful.id, -1.0)]))
@@ -186,20 +186,20 @@ class TestThePool:
         assert newest.origin is not None
         assert newest.origin.group_id == "g2"
 
-    def test_one_that_finds_no_place_is_no_change(self) -> None:
+    def test_an_experience_that_finds_no_place_is_not_a_change(self) -> None:
         lesson = experience()
         pool = pool_of(lesson, capacity=1)
         pool.note(Notes([used(lesson.id, 1.0)]))
         pool.note(Notes([used(lesson.id, 1.0, "h"), offered(experience("sink shelf"), "g2")]))
         assert [(one.id, one.groups) for one in pool.changes()] == [(lesson.id, 2)]
 
-    def test_copies_are_refused(self) -> None:
+    def test_copies_of_an_experience_are_refused(self) -> None:
         pool = pool_of(experience())
         assert not pool.admit(experience("Press some buttons!", "Something else."))
         assert pool.admit(experience("wash a mug"))
         assert pool.metrics()["copies"] == 1.0
 
-    def test_the_most_alike_come_first_and_unlike_ones_do_not(self) -> None:
+    def test_retrieval_returns_similar_experiences_first_and_no_dissimilar_ones(self) -> None:
         near, far = experience("press red and then green"), experience("press something, red")
         pool = pool_of(far, near, experience("wash a mug"))
         assert pool.retrieve("press red and then blue", k=5, least=0.2) == (near, far)
@@ -208,7 +208,7 @@ class TestThePool:
 
     @settings(max_examples=30)
     @given(st.data())
-    def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(self, data: st.DataObject) -> None:
+    def test_a_loaded_pool_continues_as_if_never_interrupted(self, data: st.DataObject) -> None:
         rule = DropRule(groups=2, rest_steps=2)
         given_settings: dict[str, Any] = {"capacity": 4, "drop": rule, "copy": 0.8}
         whole, other = pool_of(**given_settings), pool_of(**given_settings)
@@ -238,7 +238,7 @@ def tickets(task: Task, n: int = 4) -> list[Ticket]:
 
 
 class TestTheCoach:
-    def test_half_of_a_group_is_told_what_fits(self) -> None:
+    def test_half_of_a_group_is_guided_with_fitting_experiences(self) -> None:
         lesson = experience(TRAIN[0].instruction, "Press all of them.")
         pool = pool_of(lesson, experience("wash a mug"))
         coach: Coach = ExperienceCoach(pool, group_size=4, least=0.3)
@@ -251,7 +251,7 @@ class TestTheCoach:
         assert "mug" not in cue.text
         assert guided[3] == guided[1]
 
-    def test_where_nothing_fits_there_is_no_cue(self) -> None:
+    def test_no_cue_is_shown_if_no_experience_fits(self) -> None:
         unlike = pool_of(experience("wash a mug"))
         coach = ExperienceCoach(unlike, group_size=4, share=1.0, least=0.3)
         assert [*coach.guide(tickets(TRAIN[0]))] == [Guidance()] * 4
@@ -259,11 +259,11 @@ class TestTheCoach:
             Guidance()
         ] * 4
 
-    def test_the_most_alike_are_told_however_unlike(self) -> None:
+    def test_the_most_similar_experience_is_shown_by_default_at_any_similarity(self) -> None:
         coach = ExperienceCoach(pool_of(experience("wash a mug")), group_size=4)
         assert [len(one.cues) for one in coach.guide(tickets(TRAIN[0]))] == [0, 1, 0, 1]
 
-    def test_a_warning_tells_the_share_when_few_groups_find_anything(
+    def test_a_warning_is_logged_if_few_groups_find_an_experience(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         pool = pool_of(experience("wash a mug"), experience(TRAIN[0].instruction))
@@ -277,20 +277,20 @@ class TestTheCoach:
             "similarity 0.9)."
         )
 
-    def test_while_the_pool_is_built_nothing_is_told(self) -> None:
+    def test_no_cue_is_shown_while_the_pool_is_built(self) -> None:
         pool = pool_of(experience(TRAIN[0].instruction))
         coach = ExperienceCoach(pool, group_size=2, build_steps=1)
         assert not any(guidance.cues for guidance in coach.guide(tickets(TRAIN[0], 2)))
         pool.note(NO_NOTES)
         assert [len(guidance.cues) for guidance in coach.guide(tickets(TRAIN[0], 2))] == [0, 1]
 
-    def test_neither_verifier_nor_solution_change_what_is_told(self) -> None:
+    def test_ground_truth_does_not_change_the_cues(self) -> None:
         coach = ExperienceCoach(pool_of(experience(TRAIN[0].instruction)), group_size=4)
         truth = {"verifier": TRAIN[9].verifier, "solution": TRAIN[9].solution}
         swapped = TRAIN[0].model_copy(update=truth)
         assert coach.guide(tickets(swapped)) == coach.guide(tickets(TRAIN[0]))
 
-    def test_several_are_told_in_one_cue(self) -> None:
+    def test_several_experiences_are_shown_in_one_cue(self) -> None:
         first, second = experience("press red now", "A."), experience("press red soon", "B.")
         coach = ExperienceCoach(pool_of(first, second), group_size=1, share=1.0)
         task = TRAIN[0].model_copy(update={"instruction": "press red now"})
@@ -318,7 +318,7 @@ def ended(
 
 
 class TestTheUse:
-    def test_guided_rollouts_are_compared_with_the_others(self) -> None:
+    def test_guided_rollouts_are_compared_with_unguided_ones(self) -> None:
         lost = EndReason.WORKER_LOST
         group = Group("g", TRAIN[0], 6, (
             ended(False, "time"), ended(True, "exp:a,b"), ended(True), ended(False, "exp:a"),
@@ -330,7 +330,7 @@ class TestTheUse:
             ("a", 0.0, "even", 1), ("b", 0.5, "helped", 1)
         ]  # fmt: skip
 
-    def test_a_group_of_one_kind_says_nothing(self) -> None:
+    def test_a_group_without_both_kinds_of_rollouts_gives_no_notes(self) -> None:
         for cue_ids in ((), ("exp:a",)):
             group = Group("g", TRAIN[0], 2, (ended(True, *cue_ids), ended(False, *cue_ids)))
             assert ExperienceUse().examine([group]).notes == ()
@@ -352,7 +352,7 @@ def pressed(task: Task, *actions: str) -> Trajectory:
 
 
 class TestRules:
-    def test_the_needed_steps_of_a_success_are_the_advice(self) -> None:
+    def test_the_advice_lists_the_needed_steps_of_a_success(self) -> None:
         task = TRAIN[0]
         wrong, *rest = pressed(task, "press pink", *task.solution).steps
         solved = replace(
@@ -369,14 +369,14 @@ class TestRules:
         assert lesson.when_to_use == task.instruction
         assert findings.env_steps > 0
 
-    def test_nothing_is_made_where_nothing_was_solved_or_due(self) -> None:
+    def test_no_experience_is_created_without_a_success_or_if_none_is_due(self) -> None:
         task = TRAIN[0]
         failed = Group("g", task, 1, (pressed(task, "done"),))
         solved = Group("g", task, 1, (pressed(task, *task.solution),))
         assert RuleExperiences(BENCHMARK, lambda: True).examine([failed]).notes == ()
         assert RuleExperiences(BENCHMARK, lambda: False).examine([solved]) == ((), {}, 0)
 
-    def test_replays_are_capped(self) -> None:
+    def test_groups_beyond_the_replay_limit_are_left_out(self) -> None:
         short, long = TRAIN[0], TRAIN[1]
         groups = [
             Group("long", long, 1, (pressed(long, "press pink", *long.solution),)),
@@ -385,7 +385,7 @@ class TestRules:
         study = RuleExperiences(BENCHMARK, lambda: True, max_replays=9)
         assert [note.group_id for note in study.examine(groups).notes] == ["short"]
 
-    def test_values_of_the_instruction_are_left_out(self) -> None:
+    def test_values_of_the_instruction_are_left_out_of_an_experience(self) -> None:
         task = TRAIN[0].model_copy(update={"instruction": "Pay 12.50 to Ann by 2024-05-01 now"})
         lesson = rule_experience(BENCHMARK, task, pressed(task, "press red"), [True])
         assert lesson is not None
@@ -412,7 +412,7 @@ class TestLeaks:
             ("press red and then press green", ""),
         ],
     )
-    def test_what_gives_a_task_away_is_refused(self, text: str, why: str) -> None:
+    def test_text_that_reveals_a_task_is_refused(self, text: str, why: str) -> None:
         task = TRAIN[0].model_copy(
             update={"solution": ("press red", "press green", "press blue", "done")}
         )
@@ -421,12 +421,12 @@ class TestLeaks:
         assert why in reason
         assert bool(reason) is bool(why)
 
-    def test_what_the_instruction_says_is_no_secret(self) -> None:
+    def test_values_in_the_instruction_may_be_mentioned(self) -> None:
         task = TRAIN[0].model_copy(update={"instruction": "Pay the order 48213."})
         trajectory = replace(pressed(task, "press red"), last_observation="Order 48213")
         assert describe_leak("Ask for 48213.", BENCHMARK, task, [trajectory]) == ""
 
-    def test_a_rule_that_tells_the_answer_is_noted_as_refused(self) -> None:
+    def test_a_rule_experience_that_contains_the_answer_is_refused(self) -> None:
         class Solved(ToyBenchmark):
             def evidence(self, task: Task) -> Evidence:
                 return Evidence(task.instruction, (Clue("it", ("it",), ""),), ("done",))
@@ -478,7 +478,7 @@ def practised(pool: ExperiencePool, agent: Told, steps: int, *, evaluates: bool 
 
 
 class TestInALoop:
-    def test_what_helps_rises(self) -> None:
+    def test_a_helpful_experience_gains_utility(self) -> None:
         lesson = experience("Press red, green, blue, black, white, amber.", GOOD)
         pool = pool_of(lesson)
         practised(pool, Told(), 3)
@@ -486,14 +486,14 @@ class TestInALoop:
         numbers = pool.metrics()
         assert (numbers["success_guided"], numbers["success_free"]) == (1.0, 0.0)
 
-    def test_what_harms_is_gone_within_16_groups(self) -> None:
+    def test_a_harmful_experience_is_dropped_within_16_groups(self) -> None:
         lesson = experience("Press red, green, blue, black, white, amber.", BAD)
         pool = pool_of(lesson)
         practised(pool, Told(alone=True), 8)
         assert pool.usefulness(lesson.id) is None
         assert pool.metrics()["harmful"] == 1.0
 
-    def test_evaluations_are_told_nothing_and_change_nothing(self) -> None:
+    def test_evaluations_leave_the_pool_unchanged(self) -> None:
         lesson = experience("Press red, green, blue, black, white, amber.", GOOD)
         states = []
         for evaluates in (False, True):
@@ -506,7 +506,7 @@ class TestInALoop:
 SECRET = "zanzibar"
 
 
-def test_no_experience_is_trained_on_or_told_in_an_evaluation() -> None:
+def test_experiences_are_in_no_training_sample_and_no_evaluation_prompt() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from coevo_gym.agents.chat import ChatAgent, ChatConfig
@@ -565,6 +565,6 @@ def test_no_experience_is_trained_on_or_told_in_an_evaluation() -> None:
     assert not any(secrets(prompt.messages) for prompt in policy.prompts)
 
 
-def test_labels_of_its_notes_are_verdicts_and_no_failures() -> None:
+def test_every_note_label_is_registered_as_a_verdict() -> None:
     labels = {EXAMINED, LEFT_OUT, UNLIKE, FAULT, OFFERED, REFUSED, "good", "bad"}
     assert labels | {"helped", "harmed", "even"} == VERDICTS.keys()

@@ -142,7 +142,7 @@ class TestPhases:
         depth=st.integers(1, 8),
         steps=st.lists(st.integers(0, 14), min_size=1, max_size=6),
     )
-    def test_the_model_sees_what_the_formula_says(
+    def test_the_model_sees_the_observations_that_the_formula_selects(
         self, breadth: int, depth: int, steps: list[int]
     ) -> None:
         policy = ScriptedPolicy([("", "<action>done</action>")])
@@ -158,7 +158,7 @@ class TestPhases:
             assert text.endswith(cue.write({"phase": phase, "steps": breadth, "window": depth}))
             assert prompt.sampling.temperature == 1.0
 
-    def test_acts_are_in_the_order_of_views(self) -> None:
+    def test_acts_are_returned_in_the_order_of_views(self) -> None:
         class Says:
             def __init__(self, text: str) -> None:
                 self.text, self.n = text, list[int]()
@@ -176,12 +176,12 @@ class TestPhases:
         assert agent.act([]) == []
 
     @pytest.mark.parametrize("ends", [[], [3], [None, None], [3, 2, None], [2, 2, None]])
-    def test_phases_have_rising_ends(self, ends: list[int | None]) -> None:
+    def test_phases_without_increasing_ends_are_refused(self, ends: list[int | None]) -> None:
         phases = [Phase(end, object(), _cue("x")) for end in ends]  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="must increase"):
             PhasedAgent(phases, identity={})
 
-    def test_a_walk_in_an_env_goes_through_both(self) -> None:
+    def test_a_walk_goes_through_the_breadth_and_depth_phases(self) -> None:
         model = asked(policy := Presser().policy())
         explored(kit_with("toy", model, 1), native=False, breadth_steps=2, depth_window=2)
         walks = [p for p in policy.asked if p.template.startswith("toy@")]
@@ -204,13 +204,13 @@ def _cue(text: str) -> Cue:
 
 class TestProfiles:
     @pytest.mark.parametrize("name", [*NAMES, "toy"])
-    def test_each_benchmark_has_one(self, name: str) -> None:
+    def test_each_benchmark_has_a_profile(self, name: str) -> None:
         profile = require_profiled(get_benchmark(name)).profile
         assert profile.entities
         assert EnvProfile.model_validate_json(profile.model_dump_json()) == profile
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_no_task_is_in_it(self, name: str, engine: Any) -> None:
+    def test_a_profile_shares_no_six_words_with_any_task(self, name: str, engine: Any) -> None:
         """Not even six words in a row of any instruction."""
         engine(name)
         benchmark = get_benchmark(name)
@@ -224,7 +224,7 @@ class TestProfiles:
                 assert not rows & known, task.name
         assert n
 
-    def test_its_preference_holds_where_none_is_set(self) -> None:
+    def test_the_preference_of_the_profile_is_the_default(self) -> None:
         profile = require_profiled(get_benchmark("alfworld")).profile
         payload = describe_benchmark(profile, PreferenceSettings(difficulty=1))
         assert payload["preference"] == {
@@ -232,14 +232,14 @@ class TestProfiles:
         }  # fmt: skip
         assert "preference" not in payload["profile"]
 
-    def test_a_benchmark_without_one_is_named(self) -> None:
+    def test_a_benchmark_without_a_profile_is_refused_by_name(self) -> None:
         class Bare:
             name = "bare"
 
         with pytest.raises(ConfigError, match=r"'bare' has no profile.*scripted"):
             require_profiled(Bare())  # type: ignore[arg-type]
 
-    def test_a_broken_file_is_named(self, tmp_path: Any) -> None:
+    def test_an_invalid_profile_file_is_refused_by_name(self, tmp_path: Any) -> None:
         (tmp_path / "profile.toml").write_text("who = 3")
         with pytest.raises(ConfigError, match=r"profile\.toml is not a valid profile"):
             read_profile(tmp_path / "profile.toml")
@@ -250,7 +250,7 @@ def _words(text: str) -> list[str]:
 
 
 class TestRound:
-    def test_it_finds_ten_tasks_in_the_shop(self) -> None:
+    def test_a_round_finds_ten_webshop_tasks(self) -> None:
         model = asked(policy := Shopper().policy(), load_prompt("webshop"))
         method, result = explored(kit_with("webshop", model))
         assert len(result.accepted) >= 10
@@ -270,7 +270,7 @@ class TestRound:
         assert text.index("- why:") < text.index("- turns:")
 
     @pytest.mark.slow
-    def test_it_finds_ten_tasks_in_the_apps(self, engine: Any) -> None:
+    def test_a_round_finds_ten_appworld_tasks(self, engine: Any) -> None:
         engine("appworld")
         prompt = load_prompt("appworld")
         policy = StandIn(apps.busy, apps.propose, prompt.header.answer)
@@ -280,7 +280,7 @@ class TestRound:
         _, result = explored(kit, native=False)
         assert len(result.accepted) >= 10
 
-    def test_without_a_model_the_script_explores(self) -> None:
+    def test_without_a_model_the_scripted_explorer_is_used(self) -> None:
         kit = kit_with("webshop", None)
         method, result = explored(kit)
         assert len(result.accepted) == 10
@@ -290,7 +290,7 @@ class TestRound:
         assert weights is not None
         assert weights[-10:].sum() == pytest.approx(0.5)
 
-    def test_it_is_planned_once(self) -> None:
+    def test_the_questioning_round_is_planned_once(self) -> None:
         for tasks in ((), TRAIN):
             method = agentevolver(
                 AgentEvolverSettings(native=bool(tasks), **PART), kit_with("toy", None, 3)
@@ -304,7 +304,7 @@ class TestRound:
             method.curriculum.apply(result)
             assert method.curriculum.plan(rng) is None
 
-    def test_pools_with_and_without_native_tasks_share_no_result(self) -> None:
+    def test_rounds_with_and_without_native_tasks_share_no_result(self) -> None:
         rounds = [
             agentevolver(
                 AgentEvolverSettings(native=native, **PART), kit_with("toy", None)
@@ -316,7 +316,7 @@ class TestRound:
         assert rounds[0].model_dump() != rounds[1].model_dump()
 
     @pytest.mark.parametrize("cut", ["begun", "planned", "applied"])
-    def test_its_state_can_be_restored_at_any_time(self, cut: str) -> None:
+    def test_the_round_can_be_restored_from_a_state_saved_at_any_time(self, cut: str) -> None:
         kit, settings = kit_with("toy", None, 4), AgentEvolverSettings(native=False, **PART)
         first, other = agentevolver(settings, kit), agentevolver(settings, kit)
         rng = np.random.default_rng(0)
@@ -342,7 +342,7 @@ class TestRound:
             draws = [method.curriculum.next(3, next(rngs)) for method in (first, other)]
             assert draws[0] == draws[1]
 
-    def test_later_rounds_are_those_of_the_curriculum_s_settings(self) -> None:
+    def test_later_rounds_follow_the_settings_of_the_curriculum(self) -> None:
         kit = kit_with("toy", None, 4)
         growing = kit_of(coevolve, "toy").curriculum.model_copy(update={"initial_size": 4})
         method, _ = explored(replace(kit, curriculum=growing), native=False)
@@ -353,14 +353,14 @@ class TestRound:
         assert isinstance(growth, Questioning)
         assert growth.metrics() == alone.curriculum.growth.metrics()
 
-    def test_targets_need_a_prompt_that_it_lacks(self) -> None:
+    def test_questioning_with_growth_by_coverage_is_refused(self) -> None:
         kit = kit_with("toy", asked(Presser().policy()))
         growth = {"growth": {"kind": "coverage"}}
         covering = type(kit.curriculum).model_validate(growth)
         with pytest.raises(ConfigError, match=r"coverage.*questioning = false"):
             agentevolver(AgentEvolverSettings(**PART), replace(kit, curriculum=covering))
 
-    def test_guided_contexts_get_the_same_prompts(self) -> None:
+    def test_guided_contexts_use_the_prompts_of_questioning(self) -> None:
         """With growth by signals, later rounds use the summary and the guide."""
         model = asked(policy := Presser().policy())
         kit = kit_with("toy", model)
@@ -376,7 +376,7 @@ class TestRound:
 class TestSharedRounds:
     """Rounds of two arms are one only if model, prompts, and all that they are told agree."""
 
-    def test_arms_that_ask_otherwise_do_not_share_a_round(
+    def test_arms_with_different_question_settings_share_no_round(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Models, "_policy_to_query", lambda self, model, **_: ScriptedPolicy([]))
@@ -403,7 +403,7 @@ class TestSharedRounds:
         assert by["plain"] == by["same"]
         assert len({by[name] for name in ("plain", "window", "breadth", "wants", "coevolve")}) == 5
 
-    def test_the_arm_s_own_round_is_estimated(self) -> None:
+    def test_the_estimate_includes_the_round_of_the_arm(self) -> None:
         sets = [
             "benchmark.name=webshop", "explorer.kind=model", "curriculum.initial_size=10",
             "explorer.model.endpoint.model=m", "arms=static,agentevolver",
@@ -423,7 +423,7 @@ def tasks(*origins: str) -> list[Task]:
 
 
 class TestMixture:
-    def test_weights_follow_the_pool(self) -> None:
+    def test_weights_are_updated_when_tasks_are_added(self) -> None:
         selector = Mixture(lam=0.4, ratio=0.5)
         selector.added(tasks(*["native"] * 4))
         assert selector.weights() is None
@@ -438,13 +438,13 @@ class TestMixture:
         assert weights.tolist() == pytest.approx([0.15] * 4 + [0.2, 0.2, 0.0])
         assert selector.metrics() == {"evolved_share": pytest.approx(0.4)}
 
-    def test_without_native_tasks_all_weigh_the_same(self) -> None:
+    def test_without_native_tasks_all_weights_are_equal(self) -> None:
         selector = Mixture(lam=0.4, ratio=0.5)
         selector.added(tasks("evolved", "evolved"))
         assert selector.weights() is None
         assert selector.metrics() == {"evolved_share": 1.0}
 
-    def test_too_few_native_tasks_for_any_evolved_one(self) -> None:
+    def test_evolved_tasks_get_no_weight_beside_too_few_native_ones(self) -> None:
         selector = Mixture(lam=1.0, ratio=0.4)
         selector.added(tasks("native", "evolved", "native"))
         weights = selector.weights()
@@ -456,7 +456,9 @@ class TestMixture:
         lam=st.floats(0, 1),
         ratio=st.floats(0.01, 3),
     )
-    def test_it_is_the_formula_s(self, origins: list[str], lam: float, ratio: float) -> None:
+    def test_weights_equal_the_formula_also_after_loading_a_state(
+        self, origins: list[str], lam: float, ratio: float
+    ) -> None:
         selector, restored = Mixture(lam, ratio), Mixture(lam, ratio)
         for task in tasks(*origins):
             selector.added([task])
@@ -482,7 +484,7 @@ class TestMixture:
         assert all(a >= b for a, b in pairwise(positive))  # the first ones
 
 
-def test_evolved_tasks_teach_less_beside_native_ones() -> None:
+def test_advantages_of_evolved_tasks_are_scaled_down() -> None:
     groups = [replace(group([1.0, 0.0]), task=t) for t in tasks("native", "evolved")]
     advantages: list[Any] = [[1.0, [2.0, [4.0, -1.0]]], [1.0, [2.0, [4.0, -1.0]]]]
     result = Scaled(0.5)(groups, NO_NOTES, advantages)
@@ -498,7 +500,7 @@ def test_evolved_tasks_teach_less_beside_native_ones() -> None:
         ({"evolved_scale": 1.0}, False),
     ],
 )
-def test_advantages_are_scaled_where_both_are_practised(
+def test_advantages_are_scaled_only_with_both_native_and_evolved_tasks(
     settings: Mapping[str, Any], scales: bool
 ) -> None:
     method = agentevolver(AgentEvolverSettings(**settings), kit_of(agentevolver, "toy"))

@@ -116,7 +116,7 @@ def share_guided(benchmark: str, embed: Embedder, least: float) -> float:
 
 
 @pytest.mark.parametrize("name", LESSONS)
-def test_by_default_all_training_tasks_find_lessons(
+def test_all_training_tasks_find_lessons_by_default(
     name: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
@@ -127,7 +127,7 @@ def test_by_default_all_training_tasks_find_lessons(
 @pytest.mark.slow
 @pytest.mark.skipif(bool(sentences()), reason=sentences())
 @pytest.mark.parametrize("name", LESSONS)
-def test_the_small_model_finds_lessons_that_are_like_the_task(
+def test_sentence_embeddings_find_lessons_similar_to_the_task(
     name: str, engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine(name)
@@ -139,7 +139,7 @@ def test_the_small_model_finds_lessons_that_are_like_the_task(
     assert share_guided(name, embed, 0.3) >= 0.3
 
 
-def test_requests_of_later_turns_are_searched_in_training_alone() -> None:
+def test_later_turns_are_part_of_the_query_only_for_training_tasks() -> None:
     bfcl = get_benchmark("bfcl")
     task = next(task for task in bfcl.tasks(Split.TRAIN) if len(task.world.turns) > 2)
     assert retrieval_query(bfcl, task) == "\n".join(task.world.turns)
@@ -161,7 +161,7 @@ class TestTheDefaultEmbedder:
         (models_home() / "minilm").mkdir(parents=True)
         (models_home() / "minilm" / "config.json").write_text("{}")
 
-    def test_language_models_use_sentences_where_the_model_is(
+    def test_language_models_use_sentence_embeddings_if_the_model_is_installed(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         self.there(monkeypatch)
@@ -169,7 +169,7 @@ class TestTheDefaultEmbedder:
         assert isinstance(CurriculumConfig().make_embedder(reads=True), SentenceEmbedder)
         assert caplog.messages == ["similarity search: embedder=sentences"]
 
-    def test_without_the_model_a_warning_says_how_to_get_it(
+    def test_a_warning_names_the_command_to_fetch_a_missing_sentence_model(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         self.there(monkeypatch)
@@ -178,7 +178,7 @@ class TestTheDefaultEmbedder:
         (message,) = caplog.messages
         assert "Run `coevo model fetch minilm`" in message
 
-    def test_policies_that_do_not_read_compare_words_everywhere(
+    def test_policies_that_do_not_read_text_always_use_word_embeddings(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.there(monkeypatch)

@@ -9,7 +9,7 @@ from coevo_gym.methods.role_agent.study import Foresight, _prediction_evidence
 from tests.methods.test_role_agent import Says, group, went
 
 
-def test_notes_keep_predictions_and_say_which_came_true() -> None:
+def test_notes_store_wrong_predictions_and_mark_right_ones() -> None:
     study = Foresight(Says([["b", "x" * 2_500], [" b ", ""], ["", " "]], horizon=2))
     notes = study.examine([group(went("a", "b", "c", "d"))]).notes
     assert [note.evidence.get(EXPECTED) for note in notes] == [
@@ -29,7 +29,7 @@ def test_notes_keep_predictions_and_say_which_came_true() -> None:
         ([" "], [" "], None),
     ],
 )
-def test_of_a_horizon_of_two(
+def test_predictions_are_compared_within_a_horizon_of_two(
     predicted: list[str], came: list[str], expected: tuple[str | None, ...] | None
 ) -> None:
     assert _prediction_evidence(predicted, came, 2).get(EXPECTED) == expected

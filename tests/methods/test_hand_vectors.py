@@ -208,12 +208,12 @@ def flat(value: Any) -> Any:
     return {"": value}
 
 
-def test_each_number_has_a_check() -> None:
+def test_each_hand_computed_value_has_a_check() -> None:
     assert [vector["id"] for vector in VECTORS] == [*CHECKS]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
-def test_it_is_the_number_worked_out_by_hand(vector: Mapping[str, Any]) -> None:
+def test_formulas_equal_hand_computed_values(vector: Mapping[str, Any]) -> None:
     compute, wanted = CHECKS[vector["id"]]
     actual, expected = flat(compute(vector["inputs"])), flat(wanted(vector["expected"]))
     assert actual == pytest.approx(expected, abs=1e-8)

@@ -125,7 +125,7 @@ def right(trajectory: Trajectory) -> Predictions:
 
 
 class TestForesight:
-    def test_right_predictions_are_worth_one_each(self) -> None:
+    def test_each_right_prediction_counts_one(self) -> None:
         episode = went("a", "b", "c")
         study: Study = Foresight(Says(right(episode)))
         notes = study.examine([group(episode)]).notes
@@ -133,14 +133,16 @@ class TestForesight:
         assert [note.evidence["floor"] for note in notes] == [0.0, 0.0]
         assert all(note.source == "rule" and note.evidence["predicted"] for note in notes)
 
-    def test_further_ones_are_discounted(self) -> None:
+    def test_predictions_further_ahead_are_discounted(self) -> None:
         study = Foresight(Says([["b", "c", "no"], ["x", "y"]], horizon=2), gamma=0.5)
         first, second = study.examine([group(went("a", "b", "c"))]).notes
         assert (first.evidence["likeness"], first.value) == ((1.0, 1.0), 1.5)
         assert (second.evidence["likeness"], second.value) == ((0.0, 0.0), 0.0)
 
     @pytest.mark.parametrize(("predict", "n"), [("rewarded", 1), ("all", 2)])
-    def test_who_is_asked(self, predict: Any, n: int) -> None:
+    def test_predictions_are_requested_for_rewarded_or_for_all_episodes(
+        self, predict: Any, n: int
+    ) -> None:
         lost = went("a", "b", end=EndReason.WORKER_LOST)
         episodes = group(went("a", "b", success=False), went("a", "b"), lost)
         predictor = Says(*[[["b"]]] * n)
@@ -148,7 +150,7 @@ class TestForesight:
         assert [note.index for note in notes] == [[1], [0, 1]][n - 1]
         assert lost not in predictor.asked
 
-    def test_a_penalty_alone_is_no_reward(self) -> None:
+    def test_predictions_are_not_requested_for_an_episode_with_only_a_penalty(self) -> None:
         predictor = Says()
         outcome = Outcome("score", Overlong(max_tokens=1, buffer_tokens=1))
         Foresight(predictor, outcome=outcome).examine([group(went("a", "b", score=0.0))])
@@ -157,10 +159,10 @@ class TestForesight:
         failed = went("a", "b", success=False, score=0.5)
         assert len(scored.examine([group(failed)]).notes) == 1
 
-    def test_an_episode_without_a_step_has_no_note(self) -> None:
+    def test_an_episode_without_steps_has_no_note(self) -> None:
         assert Foresight(Says([], horizon=2)).examine([group(went("a"))]).notes == ()
 
-    def test_its_numbers(self) -> None:
+    def test_metrics_report_foresight_gain_bonus_and_correlation(self) -> None:
         predictions = [["same"], [""], ["x"]]
         study = Foresight(Says(predictions, [["same"]]), predict="all")
         episodes = group(went("same", "same", "y", "x"), went("same", "same", success=False))
@@ -178,7 +180,7 @@ class TestForesight:
         assert record.metrics() == {}
         record.load_state_dict(record.state_dict())
 
-    def test_where_all_succeed_there_is_no_correlation(self) -> None:
+    def test_no_correlation_is_reported_if_all_episodes_succeed(self) -> None:
         record = ForesightRecord()
         record.note(Notes(Foresight(Says([["b"]])).examine([group(went("a", "b"))]).notes))
         assert "correlation" not in record.metrics()
@@ -243,7 +245,7 @@ def decided(*texts: str) -> Trajectory:
 
 
 class TestThePolicyPredictor:
-    def test_each_step_is_asked_after_the_ids_of_its_answer(self) -> None:
+    def test_each_prediction_request_continues_the_token_ids_of_its_step(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>', "no idea"), decided("a", "b", "c")
         output = PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3).predict(
             [episode], [group(episode)]
@@ -259,7 +261,7 @@ class TestThePolicyPredictor:
         assert asking.role == "user"
         assert asking.content.endswith('<next n="1">TEXT</next>')
 
-    def test_it_draws_by_the_first_group_of_the_step(self) -> None:
+    def test_the_sampling_seed_depends_on_the_first_group_of_the_step(self) -> None:
         policy, episode = Foretells(*"xxxx"), decided("a", "b")
         predictor = PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3)
         for id in ("g1", "g2", "g1"):
@@ -267,14 +269,14 @@ class TestThePolicyPredictor:
         first, second, again = policy.seeds
         assert first == again != second
 
-    def test_steps_without_tokens_are_not_asked_about(self) -> None:
+    def test_predictions_are_not_requested_for_steps_without_tokens(self) -> None:
         policy = Foretells()
         output = PolicyPredictor(lambda: policy, 2, max_tokens=96, seed=3).predict(
             [went("a", "b")], [group(went("a", "b"))]
         )
         assert (output.predictions, output.usage, policy.seeds) == ([[[]]], NO_USAGE, [])
 
-    def test_a_study_counts_what_it_cost(self) -> None:
+    def test_the_study_counts_its_usage(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>'), decided("a", "b")
         findings = Foresight(PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3)).examine(
             [group(episode)]
@@ -284,7 +286,7 @@ class TestThePolicyPredictor:
         assert (note.value, note.source) == (1.0, "model")
 
     @pytest.mark.usefixtures("one_thread")
-    def test_a_real_policy_draws_in_training_what_it_would_have_drawn(self, tmp_path: Path) -> None:
+    def test_predictions_do_not_change_later_samples_of_a_real_policy(self, tmp_path: Path) -> None:
         pytest.importorskip("transformers")
         folder = str(make_tiny_llama(tmp_path / "llama"))
         decisions = []
@@ -313,9 +315,18 @@ class TestThePolicyPredictor:
             ('<next n="1">a<next n="2">b, and c', ["a", "b, and c"]),
             ('<next n="1">a</next><next n="2">b</ne', ["a", "b"]),
         ],
-        ids=["thoughts", "order", "others", "empty", "long", "unclosed", "cut", "cut tag"],
+        ids=[
+            "in thoughts",
+            "out of order",
+            "other numbers",
+            "empty",
+            "long",
+            "unclosed",
+            "cut",
+            "cut tag",
+        ],
     )
-    def test_what_is_read_of_an_answer(self, reply: str, expected: list[str]) -> None:
+    def test_predictions_are_parsed_from_an_answer(self, reply: str, expected: list[str]) -> None:
         assert parse_separate_predictions(reply, 2) == expected
 
 
@@ -350,7 +361,9 @@ class Knows(Foretells):
 @pytest.mark.parametrize(
     "name", ["webshop", "bfcl", "alfworld", pytest.param("appworld", marks=pytest.mark.slow)]
 )
-def test_a_perfect_prediction_counts_in_full(name: str, engine: Callable[[str], None]) -> None:
+def test_perfect_predictions_earn_nearly_the_full_bonus(
+    name: str, engine: Callable[[str], None]
+) -> None:
     engine(name)
     benchmark, env = get_benchmark(name), env_class_of(name)
     native = benchmark.tasks(Split.TRAIN)
@@ -378,13 +391,13 @@ class TestTheEmpiricalPredictor:
         predictor.note(NO_NOTES)
         assert seen(predictor, episode) == [[["b"], ["c"]]]
 
-    def test_it_predicts_as_far_as_it_has_seen(self) -> None:
+    def test_predictions_reach_as_far_as_earlier_episodes(self) -> None:
         predictor = EmpiricalPredictor(3)
         seen(predictor, went("a", "b", "c"))
         predictor.note(NO_NOTES)
         assert seen(predictor, went("a", "b", "x")) == [[["b", "c", ""], ["c", "", ""]]]
 
-    def test_lost_episodes_teach_it_nothing_and_failed_ones_do(self) -> None:
+    def test_transitions_are_learned_from_failed_but_not_from_lost_episodes(self) -> None:
         predictor = EmpiricalPredictor(1)
         lost = went("a", "lost", end=EndReason.WORKER_LOST)
         predictor.predict([], [group(lost, went("a", "b", success=False))])
@@ -392,7 +405,7 @@ class TestTheEmpiricalPredictor:
         assert predictor.expected_observations("a", "act 0") == ["b"]
         assert predictor.metrics() == {"transitions": 1.0, "distinct": 1.0}
 
-    def test_the_oldest_are_forgotten(self) -> None:
+    def test_the_oldest_transitions_are_forgotten(self) -> None:
         predictor = EmpiricalPredictor(1, capacity=3)
         for state, later in ["ax", "ax", "by", "az", "az"]:
             predictor.remember(Transition(state, "act", (later,)))
@@ -406,7 +419,7 @@ class TestTheEmpiricalPredictor:
         st.integers(0, 8),
         st.integers(1, 6),
     )
-    def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
+    def test_a_loaded_predictor_continues_as_if_never_interrupted(
         self, episodes: list[list[str]], cut: int, capacity: int
     ) -> None:
         whole, first, second = (EmpiricalPredictor(2, capacity=capacity) for _ in range(3))
@@ -420,7 +433,7 @@ class TestTheEmpiricalPredictor:
                 first.note(NO_NOTES)
         assert whole.state_dict() == first.state_dict()
 
-    def test_where_groups_close_one_by_one_a_step_still_is_not_predicted_from_itself(self) -> None:
+    def test_a_step_is_not_predicted_from_itself_if_groups_close_one_by_one(self) -> None:
         predictor, episode = EmpiricalPredictor(1), went("a", "b")
         study = Foresight(predictor)
         studies = GroupStudies(
@@ -453,7 +466,7 @@ def foresight_notes(index: int, values: Sequence[float], steps: int) -> list[Not
 class TestCredit:
     @settings(max_examples=500)
     @given(st.lists(rollouts, min_size=2, max_size=6), st.sampled_from([0.5, 0.95, 1.0]))
-    def test_predictions_about_what_earned_nothing_change_no_advantage(
+    def test_predictions_for_episodes_without_reward_change_no_advantage(
         self, sample: list[Any], gamma: float
     ) -> None:
         one = group(
@@ -469,12 +482,12 @@ class TestCredit:
         unnoted = credit([one], NO_NOTES)
         assert unnoted == StateGrouped(AtTheEnd(gamma), outcome=Outcome("score"))([one], NO_NOTES)
 
-    def test_a_penalty_is_not_multiplied(self) -> None:
+    def test_a_penalty_is_not_multiplied_by_foresight(self) -> None:
         one, notes = group(went("s", "t")), Notes(foresight_notes(0, [1.0], 1))
         assert ForesightWorth(1.0)(one, [-0.5], notes) == [[-0.5]]
         assert ForesightWorth(1.0)(one, [0.5], notes) == [[1.0]]
 
-    def test_among_successes_the_one_that_was_foreseen_is_preferred(self) -> None:
+    def test_a_predicted_success_gets_the_higher_advantage(self) -> None:
         one = group(went("s", "t"), went("s", "u"))
         ((first, second),) = StateGrouped(ForesightWorth())(
             [one], Notes(foresight_notes(0, [1.0], 1))
@@ -488,7 +501,7 @@ def failure(task: Task, mode: str, group_id: str = "g") -> Note:
 
 
 class TestFailures:
-    def test_a_note_for_each_task_and_mode(self) -> None:
+    def test_each_task_and_failure_mode_gets_one_note(self) -> None:
         done, lost = Step("", "", "done", calls=("done",)), EndReason.WORKER_LOST
         wrong = Step("", "", "press pink", error_kind="no_such_button")
         missing = replace(went("", success=False), steps=(done,))
@@ -505,7 +518,7 @@ class TestFailures:
             (TRAIN[1].id, 1, "invalid_tool_call"),
         ]
 
-    def test_a_failure_has_all_modes_that_the_rules_find(
+    def test_a_failure_gets_a_note_for_each_mode_of_the_rules(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         modes = ("missing_tool_call", "empty_turn_model_response")
@@ -514,7 +527,7 @@ class TestFailures:
         notes = FailureModes(BENCHMARK).examine([group(failed, failed)]).notes
         assert [(note.index, note.label) for note in notes] == [(0, mode) for mode in modes]
 
-    def test_the_memory_counts_and_forgets(self) -> None:
+    def test_the_failure_memory_decays_counts_and_forgets_old_tasks(self) -> None:
         memory: FailureMemory = FailureMemory(half_life_steps=1, capacity=2)
         assert memory.metrics() == dict.fromkeys(("total", "by_model", "tasks", "retrieved"), 0.0)
         other = failure(TRAIN[9], "loop").model_copy(update={"kind": "turn_label"})
@@ -528,7 +541,9 @@ class TestFailures:
         }  # fmt: skip
 
     @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"))), max_size=6))
-    def test_its_state_goes_on(self, steps: list[list[tuple[int, str]]]) -> None:
+    def test_a_loaded_failure_memory_continues_as_if_never_interrupted(
+        self, steps: list[list[tuple[int, str]]]
+    ) -> None:
         whole, other = FailureMemory(capacity=3), FailureMemory(capacity=3)
         for failed in steps:
             notes = Notes(failure(TRAIN[task], mode) for task, mode in failed)
@@ -540,7 +555,7 @@ class TestFailures:
         assert whole.state_dict() == other.state_dict()
         assert whole.metrics() == other.metrics()
 
-    def test_no_failure_no_weights(self) -> None:
+    def test_without_failures_there_are_no_weights(self) -> None:
         selector = ByFailureMode(FailureMemory())
         selector.added(TRAIN[:4])
         assert selector.weights() is None
@@ -555,7 +570,7 @@ class TestFailures:
         share = 2 / (n + 1)
         assert abs(count / 1000 - share) < 3 * math.sqrt(share * (1 - share) / 1000)
 
-    def test_tasks_that_are_in_no_pool_count_for_nothing(self) -> None:
+    def test_failures_of_tasks_outside_the_pool_do_not_count(self) -> None:
         memory = FailureMemory()
         selector = ByFailureMode(memory, weight=2.0)
         selector.added(TRAIN[:2])
@@ -564,7 +579,7 @@ class TestFailures:
         assert weights is not None
         assert weights.tolist() == [1.0, 2.0]
 
-    def test_the_share_that_is_overcome(self) -> None:
+    def test_metrics_report_the_share_of_overcome_failures(self) -> None:
         memory = FailureMemory()
         selector = ByFailureMode(memory)
         selector.added(TRAIN[:3])
@@ -573,7 +588,7 @@ class TestFailures:
         selector.record([group(solved, solved), group(solved, failed, task=TRAIN[1])])
         assert selector.metrics() == {"overcome": 0.5}
 
-    def test_as_part_of_a_curriculum(self) -> None:
+    def test_the_failure_mode_selector_keeps_the_contract_of_a_curriculum(self) -> None:
         memory = FailureMemory()
         memory.note(Notes([failure(TRAIN[1], "loop")]))
         assert_curriculum_contract(
@@ -586,10 +601,10 @@ def make_method(**values: Any) -> Method:
 
 
 class TestAssembly:
-    def test_it_keeps_the_contract_of_methods(self) -> None:
+    def test_role_agent_keeps_the_contract_of_methods(self) -> None:
         assert_method_contract(role_agent)
 
-    def test_the_tokens_of_a_prediction_are_a_setting(self) -> None:
+    def test_prediction_tokens_limits_predictions_and_their_estimate(self) -> None:
         usual, few = RoleAgentSettings(), RoleAgentSettings(prediction_tokens=10)
         assert usual.policy_tokens_per_step(30, 768) == 2 * 768
         assert few.policy_tokens_per_step(30, 768) == 20
@@ -599,7 +614,7 @@ class TestAssembly:
         assert isinstance(study.predictor, PolicyPredictor)
         assert study.predictor._max_tokens == 10
 
-    def test_with_all_of_it(self) -> None:
+    def test_the_default_method_has_all_parts(self) -> None:
         method = make_method()
         assert [study.kind for study in method.studies] == ["failure_mode", "foresight"]
         assert set(method.memories) == {"failures", "transitions", "foresight"}
@@ -608,14 +623,14 @@ class TestAssembly:
         assert method.credit is not None
         assert method.credit.estimator == StateGrouped(ForesightWorth())
 
-    def test_what_is_left_without_predictions_and_weights(self) -> None:
+    def test_without_predictions_and_weights_only_failures_are_counted(self) -> None:
         method = make_method(predictor="off", weight=0, native=False)
         assert [study.kind for study in method.studies] == ["failure_mode"]
         assert set(method.memories) == {"failures"}
         assert "selector.overcome" not in method.curriculum.metrics()
         assert method.first_round is not None
 
-    def test_states_and_weights_are_those_of_the_learner(self) -> None:
+    def test_the_credit_uses_outcome_and_outcome_weight_of_the_learner(self) -> None:
         learner = GRPOConfig(
             advantage="gigpo", states="similar", outcome_weight=2.0, outcome="score"
         )
@@ -633,12 +648,12 @@ class TestAssembly:
         "learner",
         [PPOConfig(), GRPOConfig(), GRPOConfig(advantage="gigpo", state_rewards="earned")],
     )
-    def test_it_needs_advantages_by_state(self, learner: Any) -> None:
+    def test_advantages_other_than_gigpo_at_the_end_are_refused(self, learner: Any) -> None:
         kit = replace(kit_of(role_agent, "toy"), learner=learner)
         with pytest.raises(ConfigError, match=r"advantage = 'gigpo'.*'at_the_end'"):
             role_agent(RoleAgentSettings(), kit)
 
-    def test_a_language_model_predicts_by_itself(self) -> None:
+    def test_a_language_model_predicts_for_itself_by_default(self) -> None:
         kit = replace(kit_of(role_agent, "toy"), language_model=True)
         for predictor, memories in (("auto", set()), ("empirical", {"transitions"})):
             method = role_agent(RoleAgentSettings(predictor=predictor), kit)  # type: ignore[arg-type]
@@ -647,7 +662,7 @@ class TestAssembly:
             make_method(predictor="separate")
 
     @pytest.mark.parametrize(("share", "horizon"), [(0.05, 1), (0.2, 3)])
-    def test_how_far_it_looks_ahead(self, share: float, horizon: int) -> None:
+    def test_horizon_share_sets_the_prediction_horizon(self, share: float, horizon: int) -> None:
         predictor = make_method(horizon_share=share).memories["transitions"]
         assert isinstance(predictor, EmpiricalPredictor)
         assert predictor.horizon == horizon  # of at most 15 steps
@@ -661,7 +676,7 @@ class Fails:
         return [Act("done") for _ in views]
 
 
-def test_failures_in_evaluations_change_nothing() -> None:
+def test_failures_in_evaluations_do_not_change_the_memories() -> None:
     pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True))
     states = []
     for evaluates in (False, True):
@@ -685,7 +700,7 @@ def test_failures_in_evaluations_change_nothing() -> None:
     assert set(failures["buckets"]["missing_tool_call"]) <= {task.id for task in TRAIN[:5]}
 
 
-def test_a_run_without_its_parts_is_gigpo_and_one_with_them_is_another(tmp_path: Path) -> None:
+def test_without_its_parts_a_run_equals_gigpo_and_with_them_it_differs(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     plain = {"predictor": "off", "weight": 0, "native": False}
     sets = {
@@ -730,13 +745,15 @@ class TestInline:
             ("", ["", ""]),
         ],
     )
-    def test_predictions_are_read_from_the_answer(self, reply: str, predictions: list[str]) -> None:
+    def test_inline_predictions_are_parsed_from_the_answer(
+        self, reply: str, predictions: list[str]
+    ) -> None:
         episode = went("a", "b")
         episode = replace(episode, steps=(replace(episode.steps[0], said=reply),))
         predictor = InlinePredictor(2)
         assert predictor.predict([episode], [group(episode)]) == Made([[predictions]])
 
-    def test_every_turn_asks_for_them_and_is_trained_on(self) -> None:
+    def test_every_turn_has_an_inline_cue_that_is_trained_on(self) -> None:
         (guidance,) = InlineCoach(2).guide([Ticket("t", TRAIN[0], "g", 0)])
         (cue,) = guidance.cues
         assert (cue.place, cue.strip, cue.id) == ("turn", False, "role_agent/inline@1")
@@ -744,11 +761,11 @@ class TestInline:
         (cue,) = InlineCoach(1).guide([Ticket("t", TRAIN[0], "g", 0)])[0].cues
         assert 'n="2"' not in cue.text
 
-    def test_the_action_is_read_from_the_same_answer(self) -> None:
+    def test_the_action_is_parsed_from_an_answer_with_predictions(self) -> None:
         prediction = '<predict_next n="1">Pick up.\n<action>look</action></predict_next>'
         assert action_of(f"{prediction}\n<action>open door</action>", "action") == "open door"
 
-    def test_it_needs_answers_with_a_tag(self) -> None:
+    def test_inline_predictions_without_an_action_tag_are_refused(self) -> None:
         kit = replace(kit_of(role_agent, "toy"), language_model=True, answer_form="action")
         settings = RoleAgentSettings(predictor="inline")
         method = role_agent(settings, kit)
@@ -762,7 +779,7 @@ class TestInline:
                 role_agent(settings, replace(kit, answer_form=form))  # type: ignore[arg-type]
 
 
-def test_the_fixed_set_may_be_all_native_tasks() -> None:
+def test_the_static_method_may_use_all_native_tasks() -> None:
     kit = kit_of(static, "toy")
     for native in (False, True):
         method = static(StaticSettings(native=native), kit)

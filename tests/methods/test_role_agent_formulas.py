@@ -72,18 +72,20 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
-def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
+def test_formulas_equal_hand_computed_values(
+    name: str, inputs: dict[str, Any], expected: Any
+) -> None:
     actual = FORMULAS[name](inputs)
     assert are_equal(actual, expected), actual
 
 
-def test_every_formula_has_its_name_and_numbers() -> None:
+def test_every_formula_is_registered_and_has_hand_computed_values() -> None:
     assert set(ROLE) == {name for name, _, _ in NUMBERS}
     assert ROLE.keys() <= FORMULAS.keys()
 
 
 @pytest.mark.parametrize("n", [0, 2, 4])
-def test_an_episode_has_one_more_observation_than_steps(n: int) -> None:
+def test_a_wrong_number_of_observations_is_refused(n: int) -> None:
     with pytest.raises(ValueError, match="2 steps need 3 observations"):
         likenesses([[], []], [""] * n, 1)
 
@@ -101,7 +103,7 @@ texts = st.text(alphabet="ab \n", max_size=6)
     st.integers(1, 4),
     st.floats(0.0, 1.0),
 )
-def test_likenesses_are_shares_and_what_is_past_the_end_is_0(
+def test_likenesses_are_between_0_and_1_and_0_past_the_end(
     steps: list[tuple[str, list[str]]], ahead: int, gamma: float
 ) -> None:
     observations = ["", *(text for text, _ in steps)]
@@ -121,7 +123,7 @@ modes = st.sampled_from(["loop", "grab", "format"])
 
 
 @given(st.lists(st.lists(modes, max_size=4), max_size=8), st.floats(0.5, 40.0))
-def test_counts_decay_to_the_sum_over_all_failures(
+def test_decayed_counts_equal_the_discounted_sum_of_all_failures(
     steps: list[list[str]], half_life: float
 ) -> None:
     counts: dict[str, float] = {}
@@ -138,7 +140,7 @@ def test_counts_decay_to_the_sum_over_all_failures(
     st.dictionaries(modes, st.floats(0.0, 9.0), max_size=3),
     st.floats(0.0, 5.0),
 )
-def test_weights_lie_between_1_and_1_plus_the_weight(
+def test_task_weights_lie_between_1_and_1_plus_the_weight(
     buckets: dict[str, set[str]], counts: dict[str, float], weight: float
 ) -> None:
     weights = task_weights(buckets, counts, weight=weight)
@@ -158,7 +160,9 @@ stretches = st.lists(
 
 
 @given(stretches, st.sampled_from(["agent", "budget"]), st.integers(1, 50))
-def test_rules_name_common_modes_in_order(steps: list[Stretch], ended: Any, max_steps: int) -> None:
+def test_rules_return_common_modes_in_order(
+    steps: list[Stretch], ended: Any, max_steps: int
+) -> None:
     names = common_modes(steps, format_kinds={"empty"}, ended=ended, max_steps=max_steps)
     assert list(names) == sorted(set(names), key=COMMON.index)
     assert names or ended == "agent"
@@ -168,5 +172,5 @@ def test_rules_name_common_modes_in_order(steps: list[Stretch], ended: Any, max_
 @pytest.mark.parametrize(
     ("seen", "expected"), [("", ""), ("a", "a"), ("aab", "a"), ("aabb", "b"), ("abba", "a")]
 )
-def test_of_the_commonest_texts_the_latest(seen: str, expected: str) -> None:
+def test_the_latest_of_the_most_common_texts_is_returned(seen: str, expected: str) -> None:
     assert commonest(list(seen)) == expected

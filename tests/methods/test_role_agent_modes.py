@@ -88,7 +88,7 @@ def examined(policy: Any, *groups: Group, **keywords: Any) -> tuple[Note, ...]:
 
 
 class TestModes:
-    def test_the_model_names_one_with_evidence(self) -> None:
+    def test_the_model_names_a_failure_mode_with_evidence(self) -> None:
         policy = says(json.dumps(ANSWER))
         asks, meter = analyst(policy)
         findings = FailureModes(BENCHMARK, asks).examine([group(failed("done"))])
@@ -107,7 +107,7 @@ class TestModes:
         assert asked.sampling == Sampling(0.5, 64)
         assert asked.template == "role_agent/failure_mode@2"
 
-    def test_it_may_name_several(self) -> None:
+    def test_the_model_may_name_several_failure_modes(self) -> None:
         reply = json.dumps(ANSWER | {"modes": ["argument_mismatch", "clumsiness", BY_RULE]})
         notes = examined(says(reply), group(failed("done")))
         assert [note.label for note in notes] == ["argument_mismatch", BY_RULE]
@@ -119,7 +119,7 @@ class TestModes:
         (lesson,) = memory.lessons.values()
         assert lesson.mode == f"argument_mismatch, {BY_RULE}"
 
-    def test_it_is_shown_the_task_and_what_was_done_and_nothing_of_the_truth(self) -> None:
+    def test_the_prompt_contains_task_steps_and_modes_but_no_ground_truth(self) -> None:
         policy = says(json.dumps(ANSWER))
         report = {"secret": "s3cr3t"}
         examined(policy, group(replace(failed("done", "look"), report=report)))
@@ -145,14 +145,14 @@ class TestModes:
             '{"modes": ["state_mismatch"], "detail": {"a": 1}}',
         ],
     )
-    def test_what_cannot_be_used_leaves_the_rule(self, reply: str) -> None:
+    def test_an_unusable_answer_falls_back_on_the_rule(self, reply: str) -> None:
         asks, meter = analyst(says(reply))
         (note,) = FailureModes(BENCHMARK, asks).examine([group(failed())]).notes
         assert (note.label, note.source, note.step, note.evidence) == (BY_RULE, "rule", -1, {})
         used = meter.usage("study-failure_mode-g")["failure_mode"]
         assert (used.by_rule, used.used, used.repaired) == (1, 0, 0)
 
-    def test_a_wrong_mode_may_be_repaired(self) -> None:
+    def test_an_unknown_mode_may_be_repaired(self) -> None:
         policy = says('{"modes": ["clumsiness"]}', json.dumps(ANSWER))
         asks, meter = analyst(policy)
         (note,) = FailureModes(BENCHMARK, asks).examine([group(failed())]).notes
@@ -163,7 +163,7 @@ class TestModes:
     @pytest.mark.parametrize(
         "modes", ["State Mismatch", ["`state-mismatch`"], ["x", " STATE_MISMATCH."]]
     )
-    def test_a_mode_may_be_written_otherwise(self, modes: Any) -> None:
+    def test_a_mode_is_recognised_in_other_spellings(self, modes: Any) -> None:
         (note,) = examined(says(json.dumps({"modes": modes})), group(failed()))
         assert note.label == "state_mismatch"
 
@@ -171,12 +171,12 @@ class TestModes:
         ("position", "step"),
         [(2, 1), ("step 2", 1), (0, -1), (-1, -1), (3, -1), (None, -1), ([], -1), (10**9, -1)],
     )
-    def test_the_step_is_one_of_the_episode(self, position: Any, step: int) -> None:
+    def test_a_step_outside_the_episode_is_ignored(self, position: Any, step: int) -> None:
         answer = json.dumps(ANSWER | {"step": position})
         (note,) = examined(says(answer), group(failed("look", "done")))
         assert (note.label, note.step) == ("state_mismatch", step)
 
-    def test_one_of_each_task_is_asked_about_first(self) -> None:
+    def test_the_model_is_asked_about_one_failure_of_each_task_first(self) -> None:
         lost = failed(end=EndReason.WORKER_LOST)
         groups = [
             group(failed("a1"), failed("a2"), lost, failed(success=True)),
@@ -192,25 +192,25 @@ class TestModes:
             (TRAIN[1].id, 1, BY_RULE, "rule"),
         ]
 
-    def test_the_order_of_turns(self) -> None:
+    def test_failed_episodes_alternate_between_tasks(self) -> None:
         rows = [group(failed(), failed(), id="a"), group(failed(), task=TRAIN[1], id="b")]
         episodes = [
             FailedEpisode(one, n, each) for one in rows for n, each in enumerate(one.trajectories)
         ]
         assert alternate_tasks(episodes) == [0, 2, 1]
 
-    def test_a_models_note_stands_before_a_rules_of_the_same_mode(self) -> None:
+    def test_a_note_of_the_model_replaces_a_rule_note_of_the_same_mode(self) -> None:
         reply = json.dumps(ANSWER | {"modes": [BY_RULE]})
         policy = ScriptedPolicy([(r"\[step 1\] second", reply), ("", "no")])
         (note,) = examined(policy, group(failed("first"), failed("second")))
         assert (note.source, note.index) == ("model", 1)
 
-    def test_without_failures_nothing_is_asked(self) -> None:
+    def test_the_model_is_not_asked_without_failures(self) -> None:
         policy = says("")
         assert examined(policy, group(failed(success=True))) == ()
         assert policy.asked == []
 
-    def test_a_spent_budget_leaves_the_rules(self) -> None:
+    def test_a_spent_budget_falls_back_on_the_rules(self) -> None:
         policy = says(json.dumps(ANSWER))
         asks, meter = analyst(policy, caps=Caps(max_calls_per_round=1))
         study = FailureModes(BENCHMARK, asks)
@@ -220,7 +220,7 @@ class TestModes:
             assert [note.source for note in notes] == ["model", "rule"]
         assert len(policy.asked) == meter.total.requests == 2
 
-    def test_hostile_answers_are_no_exception_and_counts_add_up(self) -> None:
+    def test_hostile_answers_raise_no_exception_and_counts_add_up(self) -> None:
         decent = says(json.dumps(ANSWER))
         for seed in range(20):
             asks, meter = analyst(HostilePolicy(seed, decent))
@@ -246,7 +246,7 @@ class Answers:
         self.kept |= {answer.key: answer for answer in answers}
 
 
-def test_a_study_that_is_repeated_asks_nothing() -> None:
+def test_a_repeated_study_is_answered_from_the_store() -> None:
     store, groups = Answers(), [group(failed(), failed()), group(failed(), task=TRAIN[1], id="h")]
     first, results = says(json.dumps(ANSWER)), []
     for policy in (first, says("never asked")):
@@ -311,11 +311,11 @@ class TestSimilar:
         "reply",
         ["", '{"chosen": [0, -1, 99]}', '{"chosen": "all"}', '{"chosen": []}', "z" * 1_000_000],
     )
-    def test_unknown_tasks_are_dropped(self, reply: str) -> None:
+    def test_choices_outside_the_list_are_dropped(self, reply: str) -> None:
         notes, _ = self.chosen(reply, remembering((2, BY_RULE)))
         assert notes == ()
 
-    def test_every_mode_of_the_step_is_asked_about_up_to_the_limit(self) -> None:
+    def test_the_model_is_asked_about_every_mode_of_the_step_up_to_the_limit(self) -> None:
         reply, memory = '{"chosen": [1]}', remembering((1, "other"), (2, "other"))
         modes = ("state_mismatch", "argument_mismatch", "invalid_tool_call")
         for most, n in ((12, 3), (2, 2)):
@@ -323,7 +323,7 @@ class TestSimilar:
             assert [note.label for note in notes] == [*modes[:n]]
             assert {note.evidence["tasks"] for note in notes} == {(TRAIN[2].id,)}
 
-    def test_as_many_tasks_are_listed_as_are_wanted_and_fit(
+    def test_the_prompt_lists_as_many_tasks_as_are_set_and_fit(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         memory = remembering(*((n, BY_RULE) for n in range(1, 9)))
@@ -339,7 +339,7 @@ class TestSimilar:
         monkeypatch.setattr(failure_modes, "EVIDENCE_CHARS", 2 * per_task)
         assert candidates_in_prompt(30) == ["request 8", "request 7"]
 
-    def test_without_a_lesson_nothing_is_asked(self) -> None:
+    def test_the_model_is_not_asked_without_a_lesson(self) -> None:
         notes, policy = self.chosen("never", FailureMemory())
         assert (notes, len(policy.asked)) == ((), 2)
 
@@ -356,7 +356,7 @@ class TestSimilar:
         assert memory.counts == {"loop": 1.0}  # a task that was retrieved has not failed
 
 
-def test_the_memory_goes_on_and_forgets_old_lessons() -> None:
+def test_the_memory_forgets_old_lessons_and_keeps_the_others_when_loaded() -> None:
     memory = remembering((0, "a"), (1, "b"), (0, "c"), (2, "d"), capacity=2)
     assert {task: lesson.mode for task, lesson in memory.lessons.items()} == {
         TRAIN[0].id: "c",
@@ -368,7 +368,7 @@ def test_the_memory_goes_on_and_forgets_old_lessons() -> None:
     assert other.lessons == memory.lessons
 
 
-def test_settings() -> None:
+def test_retrieval_needs_model_written_lessons_and_counts_its_questions() -> None:
     assert RoleAgentSettings().questions_per_step == {}
     asks = RoleAgentSettings(modes="model", retrieve=True, questions=5)
     assert asks.questions_per_step == {"failure_mode": 5, "similar_failure": 12}
@@ -378,7 +378,7 @@ def test_settings() -> None:
     assert [study.kind for study in method.studies][:2] == ["failure_mode", "similar_failure"]
 
 
-def test_the_limits_suffice_for_the_papers_runs() -> None:
+def test_the_default_limits_suffice_for_the_runs_of_the_paper() -> None:
     """128 episodes per step, 150 steps with 16 tasks each, and every mode of a benchmark."""
     settings, config = RoleAgentSettings(), load_config("role_agent_webshop_qwen2_5_1_5b").config
     tasks = config.loop.groups_per_step

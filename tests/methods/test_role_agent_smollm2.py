@@ -129,7 +129,7 @@ def holds(longer: Sequence[int], part: Sequence[int]) -> bool:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not SMOLLM2.is_dir(), reason="SmolLM2 is not here (coevo model fetch smollm2)")
 @pytest.mark.usefixtures("one_thread")
-def test_predictions_leave_training_as_it_was(
+def test_predictions_do_not_change_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -74,7 +74,7 @@ def play(env: EvolvingTaskSampler, solves: bool) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("make", [of_name, of_method])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_state_of_any_episode_can_be_loaded(
+def test_a_state_saved_after_any_episode_can_be_loaded(
     name: str, make: Callable[[str, int], EvolvingTaskSampler]
 ) -> None:
     factory = partial(make, name, 1)
@@ -118,14 +118,14 @@ STREAMS = {
 
 @settings(max_examples=200)
 @given(**STREAMS)
-def test_a_saved_session_goes_on_as_before(**stream: Any) -> None:
+def test_a_saved_session_continues_the_same_stream(**stream: Any) -> None:
     check_stream(**stream)
 
 
 @pytest.mark.slow
 @settings(max_examples=2000)
 @given(**STREAMS)
-def test_many_saved_sessions_go_on_as_before(**stream: Any) -> None:
+def test_many_saved_sessions_continue_the_same_stream(**stream: Any) -> None:
     check_stream(**stream)
 
 
@@ -166,7 +166,7 @@ MADE = [(of_name, 3), (of_method, 1)]
 
 @pytest.mark.parametrize(("make", "groups_per_step"), MADE)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_damaged_state_is_never_half_loaded(
+def test_a_damaged_state_is_never_partly_loaded(
     name: str, make: Callable[[str, int], EvolvingTaskSampler], groups_per_step: int
 ) -> None:
     assert check_damaged(make, name, groups_per_step, range(8)) > 0
@@ -175,7 +175,7 @@ def test_a_damaged_state_is_never_half_loaded(
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "groups_per_step"), MADE)
 @pytest.mark.parametrize("name", NAMES)
-def test_many_damaged_states_are_never_half_loaded(
+def test_many_damaged_states_are_never_partly_loaded(
     name: str, make: Callable[[str, int], EvolvingTaskSampler], groups_per_step: int
 ) -> None:
     assert check_damaged(make, name, groups_per_step, range(100, 250)) > 0

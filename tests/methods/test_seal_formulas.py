@@ -216,12 +216,14 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
-def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
+def test_formulas_equal_hand_computed_values(
+    name: str, inputs: dict[str, Any], expected: Any
+) -> None:
     actual = FORMULAS[name](inputs)
     assert are_equal(actual, expected), actual
 
 
-def test_each_formula_that_is_named_is_there_and_has_a_number_here() -> None:
+def test_every_formula_is_registered_and_has_hand_computed_values() -> None:
     assert set(SEAL) == {name for name, _, _ in NUMBERS}
     assert SEAL.keys() <= FORMULAS.keys()
 
@@ -260,7 +262,9 @@ groups = st.lists(st.tuples(st.floats(-3, 3), labels), min_size=1, max_size=8)
 
 
 @given(labels)
-def test_a_weight_lies_in_its_range_and_is_1_where_nothing_counts(given_labels: list[str]) -> None:
+def test_a_trajectory_weight_is_within_the_clip_and_1_without_counted_labels(
+    given_labels: list[str],
+) -> None:
     weight = trajectory_weight(given_labels)
     assert CLIP[0] <= weight <= CLIP[1]
     if not set(given_labels) & UTILITIES.keys():
@@ -269,7 +273,7 @@ def test_a_weight_lies_in_its_range_and_is_1_where_nothing_counts(given_labels: 
 
 
 @given(groups)
-def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) -> None:
+def test_equal_utilities_change_no_advantage(group: list[tuple[float, list[str]]]) -> None:
     advantages = [advantage for advantage, _ in group]
     each = [label_names for _, label_names in group]
     same = weights_of(each, utilities=dict.fromkeys(UTILITIES, 1.0))
@@ -279,7 +283,9 @@ def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) ->
 
 
 @given(groups)
-def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[str]]]) -> None:
+def test_a_weight_never_changes_the_sign_of_an_advantage(
+    group: list[tuple[float, list[str]]],
+) -> None:
     advantages = [advantage for advantage, _ in group]
     for apply_to in ("all", "negative", "positive"):
         weights = weights_of([values for _, values in group])
@@ -292,7 +298,7 @@ def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[s
 
 
 @given(groups)
-def test_a_normalised_budget_has_mean_1_over_what_counts(
+def test_normalised_weights_have_mean_1_over_counted_trajectories(
     group: list[tuple[float, list[str]]],
 ) -> None:
     each = [label_names for _, label_names in group]
@@ -313,7 +319,9 @@ windows = st.dictionaries(
 
 
 @given(windows, st.lists(st.sampled_from(FAILURES)), st.integers(0, 5))
-def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str], top: int) -> None:
+def test_cues_are_chosen_for_frequent_failures_by_urgency(
+    window: Window, on: list[str], top: int
+) -> None:
     cues = choose_cues(window, on, ProfileConfig(top=top))
     assert len(cues) == len(set(cues)) <= top
     failures = sum(seen.turns for label, seen in window.items() if label not in NO_FAILURES)
@@ -332,7 +340,7 @@ def test_equally_urgent_cues_keep_the_order_of_their_utilities() -> None:
 
 
 @given(st.lists(windows, max_size=5))
-def test_utilities_move_between_the_fixed_one_and_the_highest(sequence: list[Window]) -> None:
+def test_utilities_stay_between_the_fixed_one_and_the_highest(sequence: list[Window]) -> None:
     utilities = dict(UTILITIES)
     for window in sequence:
         utilities = update_utilities(utilities, window)
@@ -344,14 +352,14 @@ def test_utilities_move_between_the_fixed_one_and_the_highest(sequence: list[Win
 
 
 @given(st.integers(1, 60))
-def test_positions_are_in_order(turns: int) -> None:
+def test_turn_positions_are_in_order(turns: int) -> None:
     order = ["only", "early", "middle", "late"]
     indices = [order.index(position(turn, turns)) for turn in range(turns)]
     assert indices == sorted(indices)
     assert order[indices[-1]] == ("only" if turns == 1 else "late")
 
 
-def test_a_target_asks_for_a_failure_that_was_seen_often() -> None:
+def test_only_known_failures_have_a_target_weight() -> None:
     assert target_weight("correct_abstention", WindowLabel(99, 0.0)) is None
     assert target_weight("unheard of", WindowLabel(99, 0.0)) is None
     assert target_weight("state_mismatch", WindowLabel(32, 1.0)) == 1.0
@@ -374,14 +382,14 @@ tools = st.dictionaries(
 
 
 @given(tools)
-def test_any_schema_is_taken_and_none_is_changed(tool: dict[str, Any]) -> None:
+def test_annotating_accepts_any_schema_and_does_not_change_its_input(tool: dict[str, Any]) -> None:
     before = json.dumps(tool)
     schema = annotate_function(tool)
     assert json.dumps(tool) == before
     assert schema.keys() == tool.keys()
 
 
-def test_what_an_optional_parameter_may_be_is_said() -> None:
+def test_annotating_lists_the_allowed_values_of_an_optional_parameter() -> None:
     unit = {"type": "string", "enum": [1, "two"], "description": "Which."}
     schema = annotate_function({"parameters": {"properties": {"unit": unit}}})
     assert schema["parameters"]["properties"]["unit"]["description"] == (

@@ -38,7 +38,7 @@ def make_selector(n: int = 4) -> tuple[LastFailure, FailureProfile]:
     return selector, profile
 
 
-def test_a_failure_that_was_seen_seldom_weighs_nothing() -> None:
+def test_a_rare_failure_does_not_change_the_weights() -> None:
     selector, profile = make_selector()
     for _ in range(7):
         step(selector, profile, task_1=["state_mismatch"])
@@ -46,7 +46,7 @@ def test_a_failure_that_was_seen_seldom_weighs_nothing() -> None:
     assert selector.metrics() == {"failed": 0.25}
 
 
-def test_the_target_of_the_last_failure() -> None:
+def test_weights_follow_the_target_of_the_last_failure() -> None:
     selector, profile = make_selector()
     for _ in range(16):
         step(selector, profile, task_1=["state_mismatch"], task_2=["pass"])
@@ -56,7 +56,7 @@ def test_the_target_of_the_last_failure() -> None:
     assert selector.weights().tolist() == [1.0, 2.0, 1.0, 1.0]
 
 
-def test_a_visit_without_a_failure_ends_it() -> None:
+def test_a_visit_without_a_failure_resets_the_weight() -> None:
     selector, profile = make_selector()
     for _ in range(16):
         step(selector, profile, task_1=["state_mismatch"])
@@ -64,7 +64,7 @@ def test_a_visit_without_a_failure_ends_it() -> None:
     assert selector.weights().tolist() == [1.0] * 4
 
 
-def test_other_notes_and_other_tasks_are_passed_over() -> None:
+def test_other_notes_and_unknown_tasks_are_ignored() -> None:
     selector, profile = make_selector(2)
     step(selector, profile, task_3=["state_mismatch"])
     other = Note(kind="attribution", task_id=TRAIN[0].id, group_id="g", index=0)
@@ -72,7 +72,7 @@ def test_other_notes_and_other_tasks_are_passed_over() -> None:
     assert selector.metrics() == {"failed": 0.0}
 
 
-def test_its_state_goes_on() -> None:
+def test_a_loaded_selector_continues_with_the_same_weights() -> None:
     selector, profile = make_selector()
     for _ in range(16):
         step(selector, profile, task_1=["state_mismatch"])
@@ -83,14 +83,14 @@ def test_its_state_goes_on() -> None:
     assert other.weights().tolist() == [1.0] * 4
 
 
-def test_as_part_of_a_curriculum() -> None:
+def test_the_last_failure_selector_keeps_the_contract_of_a_curriculum() -> None:
     assert_curriculum_contract(
         lambda: PoolCurriculum(TRAIN[:10], selector=LastFailure(FailureProfile())), benchmark="toy"
     )
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_the_method_draws_with_it_if_it_is_told_to(native: bool) -> None:
+def test_the_setting_task_weights_draws_tasks_by_their_last_failure(native: bool) -> None:
     method = seal(SEALSettings(task_weights=True, native=native), kit_of(seal, "toy"))
     assert "selector.failed" in method.curriculum.metrics()
     assert (method.first_round is None) == native

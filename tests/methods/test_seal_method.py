@@ -49,34 +49,34 @@ def make_method(**settings: Any) -> Method:
 
 
 class TestAssembly:
-    def test_it_keeps_the_contract_of_methods(self) -> None:
+    def test_seal_keeps_the_contract_of_methods(self) -> None:
         assert_method_contract(seal)
 
-    def test_without_anything_shown_or_weighed_it_only_counts(self) -> None:
+    def test_without_cues_and_weights_only_labels_are_counted(self) -> None:
         method = make_method(**OFF, utility="none")
         assert (method.coach, method.credit) == (None, None)
         assert [study.kind for study in method.studies] == ["turn_label"]
         assert set(method.memories) == {"profile"}
 
-    def test_with_all_of_it(self) -> None:
+    def test_the_default_method_has_all_parts(self) -> None:
         method = make_method()
         assert [study.kind for study in method.studies] == ["turn_label", "interface"]
         assert set(method.memories) == {"profile", "weights"}
         assert method.first_round is not None
 
-    def test_native_tasks_in_place_of_those_that_are_found(self) -> None:
+    def test_native_tasks_replace_the_first_round(self) -> None:
         method = make_method(native=True)
         assert method.first_round is None
         assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
 
-    def test_weights_need_a_learner_that_asks_for_credit(self) -> None:
+    def test_weights_with_a_learner_without_credit_are_refused(self) -> None:
         kit = replace(kit_of(seal, "toy"), learner=PPOConfig())
         with pytest.raises(ConfigError, match=r"kind 'ppo'.*learner.kind = 'pg'"):
             seal(SEALSettings(), kit)
         assert seal(SEALSettings(utility="none"), kit).credit is None
 
     @pytest.mark.parametrize("clip", [(1.5, 2.0), (0.5, 0.9), (-1.0, 2.0)])
-    def test_a_clip_is_around_one(self, clip: tuple[float, float]) -> None:
+    def test_a_clip_that_does_not_include_one_is_refused(self, clip: tuple[float, float]) -> None:
         with pytest.raises(ValueError, match="range that includes 1"):
             SEALSettings(clip=clip)
 
@@ -100,7 +100,7 @@ def weigh(
 class TestWeights:
     LABELS = ("pass", "spurious_tool_call", "response_mismatch", "")
 
-    def test_each_advantage_times_its_weight(self) -> None:
+    def test_each_advantage_is_multiplied_by_its_weight(self) -> None:
         advantages, numbers = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS)
         assert advantages == [1.5, -1.0, -0.45, -0.5]
         assert numbers["sum_w"] == pytest.approx(4.9)
@@ -108,18 +108,18 @@ class TestWeights:
         assert numbers["sum_advantages_of_group"] == pytest.approx(0.45)
         assert numbers["share_clipped"] == 0.0
 
-    def test_of_several_advantages_a_trajectory_each(self) -> None:
+    def test_each_of_several_advantages_of_a_trajectory_is_multiplied(self) -> None:
         steps = [[1.0, 2.0], [-0.5, [0.5, 1.5]], [], [1.0]]
         advantages, numbers = weigh([*steps], *self.LABELS)
         assert advantages == [[1.0, 2.0], [-1.0, [1.0, 3.0]], [], [1.0]]
         assert numbers["sum_advantages"] == pytest.approx(1.5 + 0.5 + 1.0)
 
-    def test_the_negative_ones_within_a_budget(self) -> None:
+    def test_only_negative_advantages_are_weighted_within_a_budget(self) -> None:
         settings = {"apply_to": "negative", "budget": WeightLimits(0.5, True)}
         advantages, _ = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS, **settings)
         assert advantages == pytest.approx([1.5, -0.652173913, -0.4130434783, -0.5])
 
-    def test_moving_utilities_are_the_profiles(self) -> None:
+    def test_moving_utilities_come_from_the_profile(self) -> None:
         profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
         profile.note(labelled(*["state_mismatch"] * 40))
         assert profile.utilities["state_mismatch"] > 1.0
@@ -127,7 +127,7 @@ class TestWeights:
         assert advantages == [profile.utilities["state_mismatch"]]
         assert weigh([1.0], "state_mismatch", profile=profile)[0] == [1.0]
 
-    def test_the_share_that_was_clipped_and_a_step_that_begins_anew(self) -> None:
+    def test_clipped_weights_are_counted_and_numbers_restart_with_each_step(self) -> None:
         advantages, numbers = weigh([1.0, 1.0], "invalid_tool_call", "pass", clip=(0.5, 1.5))
         assert advantages == [1.5, 1.0]
         assert numbers["share_clipped"] == 0.5
@@ -170,7 +170,7 @@ def envs() -> Any:
     pool.close()
 
 
-class TestALoop:
+class TestLoop:
     WINDOW = 2
 
     def loop(self, envs: EnvPool, agent: Changes, method: Method, events: Events) -> Loop:
@@ -184,7 +184,7 @@ class TestALoop:
             guiding=Guiding(method.coach, method.studies, method.memories),
         )
 
-    def test_a_common_failure_turns_its_cue_on_and_a_rare_one_off(self, envs: EnvPool) -> None:
+    def test_a_common_failure_switches_its_cue_on_and_a_rare_one_off(self, envs: EnvPool) -> None:
         agent, store = Changes(), Kept()
         method = make_method(profile={"evolve_every_steps": self.WINDOW})
         loop = self.loop(envs, agent, method, store)
@@ -211,7 +211,7 @@ class TestALoop:
         numbers = method.memories["profile"].metrics()
         assert (numbers["evolutions"], numbers["cues_on"]) == (3.0, 0.0)
 
-    def test_versions_are_those_that_trajectories_name(self, envs: EnvPool) -> None:
+    def test_interface_notes_have_the_version_stored_in_trajectories(self, envs: EnvPool) -> None:
         store = Kept()
         loop = self.loop(envs, Changes(), make_method(), store)
         loop.step()
@@ -223,7 +223,7 @@ class TestALoop:
         notes = labels.examine(store.groups).notes
         assert [note.label for note in notes] == ["missing_tool_call"] * 12
 
-    def test_evaluation_shows_what_the_env_shows(
+    def test_evaluations_show_the_plain_observations_of_the_env(
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shows: list[View] = []
@@ -259,7 +259,7 @@ class TestALoop:
         assert not {"guidance", "interface", "coach", "guiding", "method"} & parameters.keys()
 
 
-def test_a_run_without_its_parts_is_static_and_one_with_them_is_told(tmp_path: Path) -> None:
+def test_without_its_parts_a_run_equals_static_and_with_them_it_differs(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     sets = {
         "arms": ["static", "plain", "seal"],

@@ -39,7 +39,7 @@ def test_labels_are_counted_with_the_success_of_their_episodes() -> None:
     assert profile.metrics()["share_pass"] == 2 / 3
 
 
-def test_notes_of_other_kinds_and_labels_that_count_nowhere_are_passed_over() -> None:
+def test_other_notes_and_unknown_labels_are_ignored() -> None:
     profile = FailureProfile()
     other = Note(kind="attribution", task_id="t", group_id="g", index=0, label="pass")
     unheard = Note(kind="turn_label", task_id="t", group_id="g", index=0, label="unheard of")
@@ -48,7 +48,7 @@ def test_notes_of_other_kinds_and_labels_that_count_nowhere_are_passed_over() ->
     assert profile.metrics() == {"evolutions": 0.0, "cues_on": 0.0, "labelled_turns": 0.0}
 
 
-def test_a_common_failure_turns_its_cue_on_and_a_rare_one_goes_off() -> None:
+def test_a_common_failure_switches_its_cue_on_and_a_rare_one_off() -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=2))
     common = notes_of(*[(["argument_mismatch"], False)] * 5)
     profile.note(common)
@@ -77,7 +77,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(0, 8), st.integers(1, 4))
-def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
+def test_a_loaded_profile_continues_as_if_never_interrupted(
     episodes: list[list[tuple[list[str], bool]]], cut: int, every: int
 ) -> None:
     config = ProfileConfig(evolve_every_steps=every, count=2)
@@ -97,7 +97,7 @@ def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
 
 
 @given(steps)
-def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], bool]]]) -> None:
+def test_every_label_is_counted_exactly_once(episodes: list[list[tuple[list[str], bool]]]) -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=3))
     for step in episodes:
         profile.note(notes_of(*step))
@@ -127,7 +127,7 @@ def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], b
         ("confident", 1),
     ],
 )
-def test_each_setting_changes_what_is_on_or_how_labels_count(name: str, value: float) -> None:
+def test_each_setting_changes_the_cues_or_the_utilities(name: str, value: float) -> None:
     def after(**settings: float) -> tuple[object, ...]:
         profile = FailureProfile(ProfileConfig(**{"evolve_every_steps": 1, **settings}))
         for arguments, states in ((12, 9), (8, 100)):

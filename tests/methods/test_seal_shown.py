@@ -64,7 +64,7 @@ def view(observation: str, kind: str = "", **info: str) -> View:
 
 
 class TestSchemas:
-    def test_tools_say_what_is_required(self) -> None:
+    def test_tool_schemas_mark_required_parameters(self) -> None:
         seen = view("Hello.", **{"bfcl.tools": TOOLS})
         new_view = show_through(FailureInterface(schema_notes=True), seen)
         (tool,) = json.loads(new_view.info["bfcl.tools"])
@@ -78,11 +78,11 @@ class TestSchemas:
         assert new_view.observation == "Hello."
 
     @pytest.mark.parametrize("text", ["", "no JSON", "{}", "[1, {}]", '[{"function": 3}]', "[" * 9])
-    def test_what_is_no_list_of_tools_is_left_alone(self, text: str) -> None:
+    def test_text_that_is_no_list_of_tools_is_unchanged(self, text: str) -> None:
         assert annotate_tools(text) == text
 
     @pytest.mark.parametrize("indent", [None, 1, 2])
-    def test_documents_in_a_text_are_noted(self, indent: int | None) -> None:
+    def test_api_documents_in_a_text_are_annotated(self, indent: int | None) -> None:
         printed = json.dumps(DOCUMENT, indent=indent)
         described = {**DOCUMENT, "description": "List notes."}
         assert REQUIRED in annotate_documents(json.dumps(described, indent=indent))
@@ -105,15 +105,15 @@ class TestSchemas:
             '{"app_name":"x","parameters":[{"required":true}]}',  # not as Python prints it
         ],
     )
-    def test_other_text_is_left_alone(self, text: str) -> None:
+    def test_text_without_valid_api_documents_is_unchanged(self, text: str) -> None:
         assert annotate_documents(text) == text
 
     @given(st.text(alphabet='{}[]"app_name:, \n1', max_size=60))
-    def test_no_text_breaks_it(self, text: str) -> None:
+    def test_annotating_any_text_raises_no_exception(self, text: str) -> None:
         annotate_documents('{"app_name"' + text)
         annotate_tools("[" + text)
 
-    def test_choices_of_a_dialogue_stay_the_same(self) -> None:
+    def test_annotated_schemas_do_not_change_the_choices_of_a_dialogue(self) -> None:
         bfcl = get_benchmark("bfcl")
         for task in bfcl.tasks(Split.TRAIN, "base")[::12]:
             (seen, _), *_ = played("bfcl", task, IDENTITY, ())
@@ -155,18 +155,18 @@ ERRORS = [
 
 class TestHints:
     @pytest.mark.parametrize(("kind", "error", "name"), ERRORS)
-    def test_a_line_by_class_of_error(self, kind: str, error: str, name: str) -> None:
+    def test_each_class_of_error_gets_its_hint(self, kind: str, error: str, name: str) -> None:
         new_view = FailureInterface(error_hints=True).show(view(error, kind))
         before, _, line = new_view.observation.rpartition("(Hint: ")
         assert before.removesuffix("\n") == error
         assert any(line.startswith(hint.text) for hint in hints() if hint.name == name)
         assert "{" not in line.partition(". ")[2].replace('{"name": ..., "arguments": {...}}', "")
 
-    def test_without_an_error_nothing_is_said(self) -> None:
+    def test_an_observation_without_an_error_gets_no_hint(self) -> None:
         seen = view("All is well: no such file.")
         assert FailureInterface(error_hints=True).show(seen) is seen
 
-    def test_it_names_what_the_error_or_the_schema_names(self) -> None:
+    def test_a_hint_names_arguments_from_the_error_or_the_schema(self) -> None:
         hinted = FailureInterface(error_hints=True)
         tools = {"bfcl.tools": TOOLS}
         assert hinted.show(view(MISSING, "call")).observation.endswith("Give n.)")
@@ -176,11 +176,11 @@ class TestHints:
         assert unknown.endswith("an argument that does not exist.)")
         assert "mv." in hinted.show(view("What?", "parse", **tools)).observation
 
-    def test_the_reason_tells_more_than_the_observation(self) -> None:
+    def test_a_hint_uses_the_reason_of_the_error_before_the_observation(self) -> None:
         seen = view("Now find my file: no such file", "call", **{"bfcl.reason": "Token expired"})
         assert "login" in FailureInterface(error_hints=True).show(seen).observation
 
-    def test_at_most_twelve_tools_are_named(self) -> None:
+    def test_a_hint_names_at_most_twelve_tools(self) -> None:
         many = json.dumps([{"function": {"name": f"f{n}"}} for n in range(30)])
         new_view = FailureInterface(error_hints=True).show(
             view("", "parse", **{"bfcl.tools": many})
@@ -200,7 +200,7 @@ TICKETS = [cast(Ticket, None)] * 2
 
 
 class TestTheCoach:
-    def test_a_line_for_each_label_that_is_on(self) -> None:
+    def test_the_coach_gives_a_cue_for_each_active_label(self) -> None:
         profile = profile_with("state_mismatch", "argument_mismatch")
         coach = InterfaceCoach(profile, schema_notes=False, error_hints=False, cues=True)
         as_coach: Coach = coach
@@ -219,11 +219,11 @@ class TestTheCoach:
         seen = view("x", "call")
         assert one.interface.show(seen) is seen
 
-    def test_with_nothing_to_show_it_gives_no_interface(self) -> None:
+    def test_the_coach_gives_no_interface_if_there_is_nothing_to_show(self) -> None:
         coach = InterfaceCoach(profile_with(), schema_notes=False, error_hints=False, cues=True)
         assert all(g.interface is IDENTITY and not g.cues for g in coach.guide(TICKETS))
 
-    def test_the_version_is_of_what_is_shown(self) -> None:
+    def test_the_interface_version_depends_only_on_what_is_shown(self) -> None:
         other_order = ("pass", "argument_mismatch", "state_mismatch")
         same = (other_order, other_order[::-1], other_order[1:])
         assert len({FailureInterface(True, True, on).version for on in same}) == 1
@@ -235,7 +235,7 @@ class TestTheCoach:
         ]
         assert len({each.version for each in others}) == len(others)
 
-    def test_the_cues_are_those_of_the_failures_and_name_nothing_of_a_benchmark(self) -> None:
+    def test_every_failure_has_its_own_cue_without_placeholders(self) -> None:
         assert cues().keys() == set(FAILURES)
         assert len(set(cues().values())) == len(cues())
         assert not any(brace in text for text in cues().values() for brace in "{}")
@@ -288,7 +288,7 @@ def test_ground_truth_changes_no_byte_of_what_is_shown(
 
 
 @pytest.mark.slow
-def test_a_document_that_code_has_printed_is_noted(engine: Callable[[str], None]) -> None:
+def test_an_api_document_printed_by_code_is_annotated(engine: Callable[[str], None]) -> None:
     engine("appworld")
     task = get_benchmark("appworld").tasks(Split.TRAIN)[0]
     code = "print(apis.api_docs.show_api_doc(app_name='spotify', api_name='login'))"
@@ -300,7 +300,7 @@ def test_a_document_that_code_has_printed_is_noted(engine: Callable[[str], None]
     assert with_note == {**annotate_document(document), "description": described} != document
 
 
-def test_an_interface_is_given_a_view_and_nothing_else() -> None:
+def test_an_interface_gets_only_the_view() -> None:
     assert list(inspect.signature(FailureInterface.show).parameters) == ["self", "view"]
     fields = {f: type(getattr(WHOLE, f)) for f in ("schema_notes", "error_hints", "on")}
     assert fields == {"schema_notes": bool, "error_hints": bool, "on": tuple}
