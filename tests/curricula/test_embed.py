@@ -83,7 +83,7 @@ def test_a_retyped_or_reordered_instruction_is_a_copy(copy: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"), [("in red", "in blue"), ("size 8", "size 9"), ("50", "60"), ("women", "men")]
 )
-def test_one_other_word_makes_another_task_however_long_the_text(old: str, new: str) -> None:
+def test_one_different_word_makes_another_task_even_in_a_long_text(old: str, new: str) -> None:
     other = LONG.replace(old, new)
     assert copy_of(other, LONG) is None
 

@@ -99,7 +99,7 @@ BAD = {
     "no JSON": Bad("parse", "Invalid JSON", "Sure! Here is a task:"),
     "cut off": Bad("parse", "EOF", raw()[:-20]),
     "not an object": Bad("parse", "object", "[1, 2]"),
-    "nested beyond reason": Bad("parse", "recursion", "[" * 100_000),
+    "nested too deeply": Bad("parse", "recursion", "[" * 100_000),
     "lone surrogate": Bad("parse", "Invalid JSON", raw(instruction="press \ud800")),
     "surrogate in the world": Bad(
         "parse", "not valid Unicode", draft(world=ToyWorld(buttons=("\ud800",)))
@@ -108,8 +108,10 @@ BAD = {
     "a field too many": Bad("parse", "Extra inputs", raw(reward=1.0)),
     "a field too few": Bad("parse", "instruction", '{"benchmark": "toy", "scenario": "x"}'),
     "world of wrong types": Bad("parse", "buttons", raw(world={"buttons": 3})),
-    "more than anybody would read": Bad("parse", "201 actions", proposal(actions=("look",) * 201)),
-    "no benchmark's draft": Bad("draft", "nobody could want that", proposal("refuse this")),
+    "too many actions": Bad("parse", "201 actions", proposal(actions=("look",) * 201)),
+    "proposal refused by the benchmark": Bad(
+        "draft", "nobody could want that", proposal("refuse this")
+    ),
     "crashing draft": Bad("draft", "ZeroDivisionError: oops �", proposal("crash here")),
     "other benchmark": Bad("schema", "for 'elsewhere'", raw(benchmark="elsewhere", world={"a": 1})),
     "other world": Bad("schema", "world does not belong to toy", draft(world=OtherWorld())),
@@ -125,21 +127,23 @@ BAD = {
         "the same as that of",
         draft(instruction=KNOWN.instruction.upper().replace(",", ""), index=0),
     ),
-    "hardly sure": Bad("confidence", "0.69 sure of it, less than 0.7", proposal(confidence=0.69)),
+    "low confidence": Bad(
+        "confidence", "0.69 sure of it, less than 0.7", proposal(confidence=0.69)
+    ),
     "actions that do nothing": Bad("build", "does not press", draft(solution=("look",) * 3)),
     "crashing build": Bad("build", "RuntimeError: engine � bug", draft("crash the builder")),
-    "too short without what it does not need": Bad(
+    "too short without unneeded steps": Bad(
         "length",
         "takes too few actions: 1 ('press red' is not needed); the minimum is 3",
         draft("a lazy task", solution=("press red", LAZY, "done")),
     ),
-    "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),
+    "known task": Bad("duplicate", KNOWN.name, draft("known already")),
     "an action that fails": Bad("replay", "'press", draft("trip over")),
-    "never twice the same": Bad("replay", "different results", draft("flicker")),
+    "different on each replay": Bad("replay", "different results", draft("flicker")),
     "reference falls short": Bad("prefix", "scores 0.50", draft("half a success")),
     "solved before the end": Bad("prefix", "after action 3 of 4", draft("early success")),
     "solved at the start": Bad("empty_agent", "without any action", draft("gift")),
-    "words about something else": Bad(
+    "instruction about something else": Bad(
         "substance", "no word of a button", draft(instruction="Answer with the word kettle.")
     ),
     "solved by waiting": Bad("empty_agent", "without any action", draft("idle wins")),
@@ -165,7 +169,7 @@ def test_a_bad_draft_is_rejected_by_the_expected_gate(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_gate_is_needed(name: str) -> None:
+def test_without_this_gate_the_verdict_on_a_bad_draft_differs(name: str) -> None:
     without = [gate for gate in GATES if gate.name != name]
     mine = [bad for bad in BAD.values() if bad.gate == name]
     assert mine
@@ -209,7 +213,7 @@ def test_a_copy_of_a_held_out_task_is_rejected_by_its_id() -> None:
 def test_env_steps_of_rejected_drafts_are_counted() -> None:
     assert judge(BAD["no JSON"].proposal).env_steps == 0
     assert judge(BAD["actions that do nothing"].proposal).env_steps == 3
-    assert judge(BAD["never twice the same"].proposal).env_steps == 3 * 4 + 3 * 3
+    assert judge(BAD["different on each replay"].proposal).env_steps == 3 * 4 + 3 * 3
 
 
 def test_an_engine_failure_raises_instead_of_giving_a_verdict() -> None:

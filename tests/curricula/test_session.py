@@ -441,7 +441,7 @@ class TestRounds:
             practice.run_round(Round.unguided(1))
 
 
-def test_many_threads_share_one_session() -> None:
+def test_concurrent_threads_share_one_session_without_errors() -> None:
     practice, curriculum = session(k=4)
     errors: list[Exception] = []
 

@@ -53,7 +53,7 @@ def test_one_episode_of_a_new_task_fires_no_signal() -> None:
     assert SignalDetector().detect([group([1.0])]) == []
 
 
-def test_all_pass_then_all_fail_is_forgetting_and_no_boundary() -> None:
+def test_all_failures_after_all_successes_fire_forgetting_but_no_boundary() -> None:
     detector = SignalDetector()
     assert detector.detect([group([1, 1, 1])]) == []
     signals = detector.detect([group([0, 0, 0])])

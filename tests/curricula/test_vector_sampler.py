@@ -49,7 +49,7 @@ def drive(envs: EvolvingVectorSampler, steps: int, seed: int = 0) -> list[list[s
 
 
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-def test_groups_form_across_envs_whatever_ends_first(mode: str) -> None:
+def test_groups_form_across_envs_in_any_order_of_episode_ends(mode: str) -> None:
     envs, curriculum = sampler(mode=mode)
     envs.reset()
     served = tasks(envs)

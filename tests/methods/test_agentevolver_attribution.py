@@ -187,7 +187,7 @@ def labelled(benchmark: str, env: TaskEnv, actions: Sequence[str]) -> list[int]:
     return labels_of(Notes(findings.notes), "g", 0, len(actions))
 
 
-class TestStepsForKnowledge:
+class TestNeededLookups:
     """A step that is needed only because of what it shows is never bad."""
 
     def test_a_needed_lookup_is_not_labelled_bad_in_webshop(self) -> None:

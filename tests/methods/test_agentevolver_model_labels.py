@@ -245,7 +245,7 @@ def rated(prompt: Prompt) -> str:
     return answer(*good)
 
 
-class TestBoth:
+class TestReplayAndModel:
     EPISODES = (
         group(
             went("think", "take 12", "end"),

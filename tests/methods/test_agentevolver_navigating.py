@@ -317,7 +317,7 @@ def ended(
     )
 
 
-class TestTheUse:
+class TestExperienceUse:
     def test_guided_rollouts_are_compared_with_unguided_ones(self) -> None:
         lost = EndReason.WORKER_LOST
         group = Group("g", TRAIN[0], 6, (

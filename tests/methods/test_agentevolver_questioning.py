@@ -210,8 +210,9 @@ class TestProfiles:
         assert EnvProfile.model_validate_json(profile.model_dump_json()) == profile
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_a_profile_shares_no_six_words_with_any_task(self, name: str, engine: Any) -> None:
-        """Not even six words in a row of any instruction."""
+    def test_a_profile_contains_no_six_consecutive_words_of_any_task(
+        self, name: str, engine: Any
+    ) -> None:
         engine(name)
         benchmark = get_benchmark(name)
         text = _words(require_profiled(benchmark).profile.model_dump_json())

@@ -733,7 +733,7 @@ def test_without_its_parts_a_run_equals_gigpo_and_with_them_it_differs(tmp_path:
     assert {"study_s.foresight", "study_s.failure_mode", "memory.failures.total"} <= last.keys()
 
 
-class TestInline:
+class TestInlinePredictions:
     @pytest.mark.parametrize(
         ("reply", "predictions"),
         [

@@ -273,7 +273,7 @@ def remembering(*lessons: tuple[int, str], capacity: int = 9) -> FailureMemory:
     return memory
 
 
-class TestSimilar:
+class TestSimilarTasks:
     def chosen(
         self,
         reply: str,

@@ -21,7 +21,7 @@ CALLS, TOKENS = 90, 150_000
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SMOLLM2.is_dir(), reason="SmolLM2 is not here (coevo model fetch smollm2)")
-def test_a_small_model_explores_the_shop_within_its_budget(
+def test_a_small_model_explores_webshop_within_its_budget(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,

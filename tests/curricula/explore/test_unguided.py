@@ -39,7 +39,9 @@ class Idle:
 @pytest.mark.parametrize(
     "name", ["webshop", "bfcl", "alfworld", pytest.param("appworld", marks=pytest.mark.slow)]
 )
-def test_the_prompts_of_a_first_task_set_differ(name: str, engine: Callable[[str], None]) -> None:
+def test_the_prompts_of_explorers_for_a_first_task_set_differ(
+    name: str, engine: Callable[[str], None]
+) -> None:
     engine(name)
     benchmark = get_benchmark(name)
     subset = "builtin" if "builtin" in benchmark.subsets else None
