@@ -113,7 +113,9 @@ class TestAssembly:
         "learner",
         [PPOConfig(), GRPOConfig(advantage="gigpo"), GRPOConfig(normalise_std=False)],
     )
-    def test_attributing_without_standardised_grpo_advantages_is_refused(self, learner: Any) -> None:
+    def test_attributing_without_standardised_grpo_advantages_is_refused(
+        self, learner: Any
+    ) -> None:
         kit = replace(kit_of(agentevolver, "toy"), learner=learner)
         with pytest.raises(ConfigError, match=r"advantage = 'grpo'.*attributing = false"):
             agentevolver(AgentEvolverSettings(), kit)
