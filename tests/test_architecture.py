@@ -98,17 +98,17 @@ def circles(graph: Mapping[str, Set[str]]) -> list[str]:
     return sorted(left)
 
 
-def test_circles_are_found() -> None:
+def test_import_cycles_are_detected() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
     assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
-def test_all_sources_are_seen() -> None:
+def test_the_source_list_covers_the_whole_package() -> None:
     rooms = {module.split(".")[1] for module, _ in sources() if "." in module}
     assert {"agents", "curricula", "trainers", "prompts", "envs", "testing"} <= rooms
 
 
-def test_imports_run_downwards() -> None:
+def test_no_module_imports_from_a_higher_layer() -> None:
     wrong = [
         f"{module} imports {name}"
         for module, path in sources()
@@ -119,7 +119,7 @@ def test_imports_run_downwards() -> None:
     assert not wrong
 
 
-def test_no_imports_go_in_circles() -> None:
+def test_no_modules_import_each_other_in_a_cycle() -> None:
     known = {module for module, _ in sources()}
     graph = {
         module: (modules_imported(path, known) & known) - {module}
@@ -129,7 +129,7 @@ def test_no_imports_go_in_circles() -> None:
     assert not circles(graph)
 
 
-def test_rooms_of_one_floor_form_no_circle() -> None:
+def test_packages_of_one_layer_do_not_import_each_other_in_a_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for module, path in sources():
         room = module.split(".")[1:2]
@@ -153,7 +153,7 @@ def pairs_in(room: str) -> dict[str, set[str]]:
     return graph
 
 
-def test_parts_of_the_upper_rooms_form_no_circle_and_know_few_others() -> None:
+def test_modules_of_runs_and_view_have_no_import_cycles_and_few_imports_of_each_other() -> None:
     for room in ("coevo_gym.runs", "coevo_gym.view"):
         graph = pairs_in(room)
         names = {*graph, *(other for others in graph.values() for other in others)}
@@ -167,7 +167,7 @@ def test_the_package_does_not_import_the_command_line() -> None:
         assert not [name for name in imports(PACKAGE / module) if ".cli" in name]
 
 
-def test_neighbours_do_not_know_each_other() -> None:
+def test_agents_and_curricula_and_separate_benchmarks_do_not_import_each_other() -> None:
     shared = {path.stem for path in (PACKAGE / "envs").glob("*.py")} | {"workers"}
     wrong = []
     for module, path in sources():
@@ -185,7 +185,7 @@ def test_neighbours_do_not_know_each_other() -> None:
     assert not wrong
 
 
-def test_a_method_is_named_only_where_it_is_made() -> None:
+def test_method_names_appear_only_in_the_methods_package() -> None:
     """The name of a method elsewhere would be a house that was built around it."""
     words = {
         *RunConfig.model_fields,
@@ -223,7 +223,7 @@ def test_no_line_is_longer_than_100_characters() -> None:
     assert [f"{path}:{n}" for path, n, line in lines if len(line.rstrip("\n")) > 100] == []
 
 
-def test_episodes_are_run_in_one_place() -> None:
+def test_only_known_modules_above_episodes_step_an_env() -> None:
     """Above it, envs are stepped by what is an env itself, and by what tests them."""
     stepping = {
         module
@@ -242,7 +242,7 @@ def test_episodes_are_run_in_one_place() -> None:
     }
 
 
-def test_money_is_counted_in_one_place() -> None:
+def test_usd_fields_exist_only_in_core_spend_and_in_known_rows() -> None:
     """Elsewhere it stands only in rows of what is stored or shown."""
     counting = {
         f"{module}.{node.name}"
@@ -279,7 +279,7 @@ def test_no_public_class_name_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/code-map.md", "AGENTS.md", "CONTRIBUTING.md"])
-def test_where_things_are(page: str) -> None:
+def test_definitions_named_on_a_page_exist_in_the_named_file(page: str) -> None:
     """Definitions that a page names as `file:Name` or `Name` (`file.py`) are in these files."""
     text = (ROOT / page).read_text()
     pairs = re.findall(r"`([\w./]+\.\w+):(\w+)`", text)
@@ -295,7 +295,7 @@ def test_where_things_are(page: str) -> None:
         assert operator.attrgetter(name)(owner), f"{file}:{name}"
 
 
-def test_tables_of_places_name_a_definition_in_each_row() -> None:
+def test_each_row_of_a_where_things_are_table_names_a_definition() -> None:
     for page in ("docs/code-map.md", "AGENTS.md"):
         text = (ROOT / page).read_text().partition("## Where things are")[2].partition("\n## ")[0]
         table = text[text.index("| for example |" if page == "AGENTS.md" else "| where is") :]
@@ -304,7 +304,7 @@ def test_tables_of_places_name_a_definition_in_each_row() -> None:
         assert not [row for row in rows if not re.search(r"`[\w./]+\.\w+:\w+` \|$", row)]
 
 
-def test_nothing_waits_by_select() -> None:
+def test_no_code_waits_with_select() -> None:
     """It fails on descriptors of 1,024 and more, see `coevo_gym.sandbox.readable`."""
     waiting = [
         f"{path}:{node.lineno}"
@@ -317,7 +317,7 @@ def test_nothing_waits_by_select() -> None:
     assert not waiting
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_importing_the_package_loads_no_heavy_dependency() -> None:
     code = "import sys, coevo_gym; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
@@ -334,7 +334,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         ("peft", "A language model needs PyTorch", "transformers_policy vllm_policy"),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra(missing: str, needs: str, modules: str) -> None:
+def test_the_error_for_a_missing_package_names_the_extra_to_install(
+    missing: str, needs: str, modules: str
+) -> None:
     package = "coevo_gym." + ("trainers" if needs.startswith("Training") else "agents.lm")
     code = f"import sys, {package}, pytest; sys.modules[{missing!r}] = None\n" + "".join(
         f"with pytest.raises(ImportError, match=r'^{needs}.*pip install .*train'):\n"
@@ -344,7 +346,7 @@ def test_a_missing_package_is_named_with_its_extra(missing: str, needs: str, mod
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
-def test_no_import_needs_to_come_after_another() -> None:
+def test_no_module_has_an_isort_comment() -> None:
     assert not [module for module, path in sources() if "isort:" in path.read_text()]
 
 
@@ -359,7 +361,7 @@ def test_gym_make_imports_the_package_by_its_name() -> None:
     assert done.stdout.strip() == "WebShop"
 
 
-def test_a_checkout_without_symbolic_links_is_explained(tmp_path: Path) -> None:
+def test_a_checkout_without_symbolic_links_is_an_error_with_the_fix(tmp_path: Path) -> None:
     for wing in ("agents", "prompts", "trainers"):
         (tmp_path / wing).mkdir()
     (tmp_path / "curricula").write_text("../curricula")
@@ -367,7 +369,7 @@ def test_a_checkout_without_symbolic_links_is_explained(tmp_path: Path) -> None:
         _check_wings(tmp_path)
 
 
-def test_no_test_depends_on_how_busy_the_machine_is() -> None:
+def test_no_test_sets_a_deadline_or_reads_a_stopwatch() -> None:
     """No property test has a deadline, and none reads a stopwatch."""
     assert settings.default is not None
     assert settings.default.deadline is None

@@ -72,11 +72,11 @@ print(json.dumps([here.kind, kept, said]))
 
 
 @pytest.mark.parametrize("before", [[], ["import"]], ids=["not-imported", "imported"])
-def test_it_can_be_chosen_until_pytorch_computes(before: list[str]) -> None:
+def test_arithmetic_can_be_chosen_until_pytorch_computes(before: list[str]) -> None:
     assert last_line_of(CHOOSES, *before) == ["portable", dict(PORTABLE), []]
 
 
-def test_after_pytorch_has_computed_nothing_is_changed_and_one_sentence_says_so() -> None:
+def test_choosing_arithmetic_after_pytorch_computed_changes_nothing_and_warns() -> None:
     kind, environment, (sentence,) = last_line_of(CHOOSES, "import", "compute", MKL_CBWR="AUTO")
     assert kind == "native"
     assert environment == {"ATEN_CPU_CAPABILITY": None, "MKL_CBWR": "AUTO"}
@@ -84,7 +84,7 @@ def test_after_pytorch_has_computed_nothing_is_changed_and_one_sentence_says_so(
     assert "ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE" in sentence
 
 
-def test_on_another_architecture_it_is_not_promised(
+def test_portable_arithmetic_on_another_architecture_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
@@ -96,11 +96,11 @@ def test_on_another_architecture_it_is_not_promised(
     assert "aarch64" in sentence
 
 
-def test_a_gpu_is_native_and_named() -> None:
+def test_arithmetic_on_a_gpu_is_native_and_includes_its_name() -> None:
     assert freeze_arithmetic("NVIDIA H200")[:2] == ("native", "NVIDIA H200")
 
 
-def test_native_arithmetic_leaves_the_environment_as_it_is(
+def test_native_arithmetic_does_not_change_the_environment(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in PORTABLE.items():
@@ -114,7 +114,7 @@ def test_native_arithmetic_leaves_the_environment_as_it_is(
     assert arithmetic_environment() == {}
 
 
-def test_only_portable_bits_are_equal_on_two_processors() -> None:
+def test_only_portable_arithmetic_gives_equal_bits_on_two_processors() -> None:
     one, other = (Arithmetic("portable", name, "DEFAULT") for name in ("one", "other"))
     assert one.computes_same_bits_as(other)
     native = OLD_PROCESSOR
@@ -124,7 +124,7 @@ def test_only_portable_bits_are_equal_on_two_processors() -> None:
     assert not native.computes_same_bits_as(one)
 
 
-def test_the_processor_is_named_with_its_model() -> None:
+def test_the_processor_name_includes_its_model() -> None:
     assert processor().count(",") >= 1
     assert "unknown" not in processor()
 
@@ -151,7 +151,7 @@ print(json.dumps(Spy.seen))
 """
 
 
-def test_commands_choose_it_before_pytorch_is_imported(tmp_path: Path) -> None:
+def test_commands_choose_the_arithmetic_before_they_import_pytorch(tmp_path: Path) -> None:
     table = (ROOT / "tests" / "runs" / "experiments" / "toy_table.toml").read_text()
     (tmp_path / "table.toml").write_text(table)
     (tmp_path / "toy.toml").write_text(Path(TOY).read_text())
@@ -171,7 +171,7 @@ def test_commands_choose_it_before_pytorch_is_imported(tmp_path: Path) -> None:
     assert read_json(tmp_path / "runs" / "run" / "manifest.json") == manifest
 
 
-def test_it_is_portable_for_the_tiny_policy_and_native_for_models() -> None:
+def test_the_default_is_portable_for_the_tiny_policy_and_native_for_language_models() -> None:
     def default(**settings: str) -> str:
         sets = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
         return load_config(None, sets=sets, environ={}).config.arithmetic
@@ -184,13 +184,13 @@ def test_it_is_portable_for_the_tiny_policy_and_native_for_models() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, 7, ["native"], [{"kind": "native"}], {"kind": "native"}])
-def test_a_damaged_record_is_named(stored: object) -> None:
+def test_a_damaged_arithmetic_record_in_a_manifest_is_an_error(stored: object) -> None:
     with pytest.raises(StoreError, match="no readable arithmetic"):
         arithmetic_in({"arithmetic": stored})
 
 
 class TestResume:
-    """What a run is told that is resumed on another processor."""
+    """Resuming a run on another processor."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> RunFolder:
@@ -208,11 +208,11 @@ class TestResume:
     def stored(self, folder: RunFolder) -> list[str]:
         return [one["processor"] for one in read_json(folder.manifest)["arithmetic"]]
 
-    def test_on_the_same_one_nothing(self, folder: RunFolder) -> None:
+    def test_the_same_processor_gives_no_message(self, folder: RunFolder) -> None:
         assert self.note(folder, self.here) == []
         assert self.stored(folder) == ["New CPU"]
 
-    def test_on_one_that_rounds_differently_it_goes_on_only_if_told_to(
+    def test_a_processor_that_rounds_differently_is_refused_unless_ignored(
         self, folder: RunFolder
     ) -> None:
         with pytest.raises(ConfigError) as refused:
@@ -229,13 +229,13 @@ class TestResume:
         assert message.endswith("as if random numbers had been drawn again.")
         assert self.stored(folder) == ["Old CPU, cpu family 6, model 1, x86_64", "New CPU"]
 
-    def test_portable_it_goes_on_anywhere(self, folder: RunFolder) -> None:
+    def test_a_portable_run_resumes_on_any_processor(self, folder: RunFolder) -> None:
         self.here = Arithmetic("portable", "New CPU", "DEFAULT")
         assert self.note(folder, self.here._replace(processor="Old CPU")) == []
         assert self.stored(folder) == ["Old CPU", "New CPU"]
 
 
-def test_a_command_that_resumes_elsewhere_is_refused_and_continues_if_told_to(
+def test_coevo_resume_on_another_processor_needs_ignore_arithmetic(
     tmp_path: Path,
 ) -> None:
     def coevo(*arguments: str, code: int = 0) -> str:

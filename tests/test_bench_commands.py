@@ -83,7 +83,7 @@ def documented() -> Iterator[str]:
 COMMANDS = sorted({*documented()})
 
 
-def test_each_script_on_a_page_has_a_smallest_size() -> None:
+def test_each_documented_script_has_options_for_its_smallest_run() -> None:
     scripts = {Path(command.split()[0]).stem for command in COMMANDS}
     assert len(COMMANDS) > 35
     assert scripts - ELSEWHERE.keys() == SMALLEST.keys()
@@ -95,7 +95,7 @@ def test_each_script_on_a_page_has_a_smallest_size() -> None:
 @pytest.mark.parametrize(
     "command", [one for one in COMMANDS if Path(one.split()[0]).stem not in ELSEWHERE]
 )
-def test_a_documented_command_runs_to_its_end(
+def test_a_documented_command_runs_to_completion(
     command: str, tmp_path: Path, engine: Callable[[str], None]
 ) -> None:
     file, *arguments = shlex.split(command)

@@ -59,7 +59,9 @@ def picture_text(out: Path) -> str:
     return " ".join(text for element in elements for text in element.itertext())
 
 
-def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_parts_are_measured_and_written_to_a_page(
+    bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = run(bench, tmp_path, "--parts", "equal,train,rollout")
     assert results["command"].startswith("python bench/gpu_grpo.py --device cpu")
     assert {"python", "driver", "cuda", "torch", "transformers", "vllm"} <= results[
@@ -103,7 +105,7 @@ def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFi
     assert page.count("| random tiny |") == 2 + 4 + len(rows)
 
 
-def test_random_weights_stand_in_for_a_model_that_is_not_there(
+def test_a_missing_model_is_replaced_by_random_weights_with_a_note(
     bench: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,7 +121,9 @@ def test_random_weights_stand_in_for_a_model_that_is_not_there(
         assert "In its place: random tiny." in text
 
 
-def test_models_to_measure(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_models_follow_from_the_model_and_shape_options(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from gpu_parts import subjects
 
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
@@ -139,7 +143,7 @@ def test_models_to_measure(bench: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert names(there, "tiny") == ("1.5b", ["1.5b", "random tiny"], 0)
 
 
-def test_a_part_that_fails_stops_no_other(
+def test_a_failing_part_is_reported_and_the_others_still_run(
     bench: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -184,7 +188,7 @@ def gpu_check(out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> None:
+def test_the_gpu_check_runs_in_an_interpreter_without_the_package(tmp_path: Path) -> None:
     process = gpu_check(tmp_path, Path(torch.__file__).parents[1])
     assert process.returncode == 0, process.stderr
     results = json.loads((tmp_path / "gpu_grpo.json").read_text())
@@ -193,7 +197,7 @@ def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> No
     assert "random tiny" in picture_text(tmp_path)
 
 
-def test_the_check_says_which_packages_are_missing(tmp_path: Path) -> None:
+def test_the_gpu_check_lists_missing_packages_for_each_skipped_part(tmp_path: Path) -> None:
     process = gpu_check(tmp_path)
     assert process.returncode != 0
     assert "Traceback" not in process.stdout + process.stderr
@@ -205,7 +209,7 @@ def test_the_check_says_which_packages_are_missing(tmp_path: Path) -> None:
         assert f"## {part}\n\n{line.removeprefix(f'{part}: ')}" in page
 
 
-def test_an_unequal_device_fails(
+def test_a_device_outside_the_tolerance_fails_the_benchmark(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gpu_parts import equal
@@ -219,7 +223,7 @@ def test_an_unequal_device_fails(
     assert ElementTree.parse(tmp_path / "gpu_grpo.svg").getroot().tag == f"{SVG}svg"
 
 
-def test_formulas_by_hand(bench: Any) -> None:
+def test_flops_and_ideal_decode_time_match_hand_computed_values(bench: Any) -> None:
     from gpu_parts.rollouts import ideal_decode_s
     from gpu_parts.training import training_flops
 
@@ -246,7 +250,7 @@ def test_formulas_by_hand(bench: Any) -> None:
     assert ideal_decode_s(untied, [(5, 3), (3, 2)], 100.0, 2) == pytest.approx(numbers * 2 / 100)
 
 
-def test_planned_memory(bench: Any, tmp_path: Path) -> None:
+def test_planned_memory_has_the_constant_part_computed_by_hand(bench: Any, tmp_path: Path) -> None:
     """It has a constant part: fp32 weights, gradients and moments; bf16 reference and casts."""
     from gpu_parts.subjects import save_random_model
     from gpu_parts.training import planned_memory
@@ -256,7 +260,7 @@ def test_planned_memory(bench: Any, tmp_path: Path) -> None:
     assert 2 * small - large == (4 + 4 + 8 + 2 + 2) * tiny.shape.n_parameters
 
 
-def test_targets(bench: Any) -> None:
+def test_each_target_is_met_or_missed_by_the_measured_values(bench: Any) -> None:
     from gpu_parts.targets import evaluate_targets
 
     training = {"parameters": 2e9, "padding": 0.06, "mfu": 0.41}
@@ -280,13 +284,15 @@ def test_targets(bench: Any) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_no_gpu(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_cuda_without_a_gpu_is_an_error(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bench.main(["--device", "cuda"]) == 1
     message = "ConfigError: device is 'cuda', but PyTorch cannot find a GPU."
     assert message in capsys.readouterr().err
 
 
-def test_results_on_a_page(bench: Any) -> None:
+def test_results_are_rendered_as_a_markdown_page(bench: Any) -> None:
     from gpu_parts.table import to_markdown
 
     lost = {"model": "m", "budget_tokens": 8192, "checkpointing": True, "compiled": False}
@@ -323,7 +329,7 @@ def test_results_on_a_page(bench: Any) -> None:
     ("arguments", "message"),
     [(["--parts", "equal,tran"], "there is no part 'tran'"), (["--shape", "9b"], "invalid choice")],
 )
-def test_usage(
+def test_invalid_options_are_usage_errors(
     bench: Any, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as error:

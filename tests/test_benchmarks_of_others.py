@@ -81,14 +81,14 @@ print(*[spec.name for spec in benchmark_specs()])
 
 
 @pytest.mark.parametrize("entry", ["SPEC", "make", "register"])
-def test_an_entry_point_names_a_spec_or_a_function(
+def test_an_entry_point_may_name_a_spec_or_a_function(
     plugin: Callable[..., None], python: Python, entry: str
 ) -> None:
     plugin("kettle", entry=entry)
     assert python(LIST) == "webshop bfcl alfworld appworld kettle\n"
 
 
-def test_nothing_is_imported_before_it_is_asked_for(
+def test_a_plug_in_is_imported_only_when_it_is_used(
     plugin: Callable[..., None], python: Python
 ) -> None:
     plugin("kettle")
@@ -140,7 +140,7 @@ def test_a_task_of_a_plug_in_is_read_from_a_file(
         ({"benchmark": "webshop"}, r"Benchmark 'webshop' is already registered \(coevo_gym"),
     ],
 )  # fmt: skip
-def test_a_broken_plug_in_is_one_warning_and_the_others_work(
+def test_a_broken_plug_in_causes_one_warning_and_the_others_work(
     plugin: Callable[..., None], python: Python, broken: dict[str, str], why: str
 ) -> None:
     plugin("kettle", **broken)
@@ -161,7 +161,9 @@ def test_a_broken_plug_in_is_one_warning_and_the_others_work(
     assert "of plugin-kettle 1.2 cannot be loaded" in python(asked).splitlines()[0]
 
 
-def test_an_env_id_belongs_to_one_benchmark(plugin: Callable[..., None], python: Python) -> None:
+def test_a_plug_in_cannot_reuse_a_registered_env_id(
+    plugin: Callable[..., None], python: Python
+) -> None:
     text = SPEC.format(name="kettle", env_id="CoEvolve-WebShop-v0", env="plugin_kettle:Env")
     plugin("kettle", text)
     output = python(LIST)

@@ -43,17 +43,17 @@ def without_bfcl(folder: Path) -> dict[str, str]:
     return {"COEVO_HOME": str(folder / "home"), "PYTHONPATH": str(info.parent)}
 
 
-def test_the_package_runs_as_the_command() -> None:
+def test_python_m_coevo_gym_runs_the_command() -> None:
     done = run(["-m", "coevo_gym", "--help"], env={**os.environ, "COLUMNS": "200"})
     assert (done.returncode, done.stdout) == (0, coevo("--help").stdout)
 
 
-def test_help_lists_the_verbs() -> None:
+def test_help_lists_the_commands() -> None:
     text = coevo("--help").stdout
     assert all(verb in text for verb in ("envs", "doctor", "install", "play"))
 
 
-def test_envs() -> None:
+def test_envs_lists_ids_and_task_counts() -> None:
     row = json.loads(coevo("envs", "--json").stdout)[0]
     assert row["id"] == "CoEvolve-WebShop-v0"
     assert row["train"] > row["val"] >= 200
@@ -62,7 +62,7 @@ def test_envs() -> None:
     assert 'To create an env: gym.make("coevo_gym:ID")' in text
 
 
-def test_envs_lists_what_is_not_installed(tmp_path: Path) -> None:
+def test_envs_lists_a_benchmark_that_is_not_installed(tmp_path: Path) -> None:
     rows = json.loads(coevo("envs", "--json", **without_bfcl(tmp_path)).stdout)
     row = next(row for row in rows if row["benchmark"] == "bfcl")
     assert row["id"] == "CoEvolve-BFCL-v0"
@@ -74,7 +74,7 @@ def test_envs_lists_what_is_not_installed(tmp_path: Path) -> None:
     assert "bfcl: BFCL needs the official package" in text
 
 
-def test_doctor(appworld_root: Path) -> None:
+def test_doctor_reports_every_benchmark_as_ready(appworld_root: Path) -> None:
     rows = json.loads(coevo("doctor", "--json").stdout)
     rows.pop("trainers")  # none of them need be there
     machine = rows.pop("machine")
@@ -91,30 +91,30 @@ def test_doctor(appworld_root: Path) -> None:
         assert f'use        gym.make("coevo_gym:{ids[name]}")' in text
 
 
-def test_doctor_on_a_bare_machine(tmp_path: Path) -> None:
+def test_doctor_without_bfcl_exits_with_3_and_says_how_to_install_it(tmp_path: Path) -> None:
     rows = json.loads(coevo("doctor", "--json", code=3, **without_bfcl(tmp_path)).stdout)
     assert rows["webshop"]["ready"]
     assert not rows["bfcl"]["ready"]
     assert "Run `coevo install bfcl`" in rows["bfcl"]["data"]
 
 
-def test_doctor_with_a_wrong_folder(tmp_path: Path) -> None:
+def test_doctor_with_a_missing_data_folder_exits_with_3(tmp_path: Path) -> None:
     done = coevo("doctor", code=3, COEVO_WEBSHOP_DATA=str(tmp_path / "nowhere"))
     assert "no" in done.stdout
 
 
-def test_install_without_files_says_what_to_do() -> None:
+def test_install_without_files_names_the_from_option() -> None:
     assert "coevo install webshop --from DIR" in coevo("install", "webshop", code=2).stderr
 
 
-def test_install_downloads_only_where_there_is_a_download(tmp_path: Path) -> None:
+def test_install_data_needs_a_download_and_excludes_from(tmp_path: Path) -> None:
     done = coevo("install", "webshop", "--data", code=2)
     assert "Data for webshop cannot be downloaded. Pass the data with --from." in done.stderr
     done = coevo("install", "appworld", "--data", "--from", str(tmp_path), code=2)
     assert "Pass only one" in done.stderr
 
 
-def test_install_checks_before_it_copies(tmp_path: Path) -> None:
+def test_install_validates_files_before_it_copies_them(tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     bad.mkdir()
     assert "items_shuffle" in coevo("install", "webshop", "--from", str(bad), code=3).stderr
@@ -125,7 +125,9 @@ def test_install_checks_before_it_copies(tmp_path: Path) -> None:
     assert not (tmp_path / "h" / "webshop" / "data").exists()
 
 
-def test_install_official_files(official_data: Path, tmp_path: Path) -> None:
+def test_install_copies_official_files_and_can_be_repeated(
+    official_data: Path, tmp_path: Path
+) -> None:
     home = {**without_bfcl(tmp_path), "COEVO_WEBSHOP_DATA": ""}
     for _ in range(2):
         coevo("install", "webshop", "--from", str(official_data), **home)
@@ -137,7 +139,7 @@ def test_install_bfcl_again_does_nothing() -> None:
     assert "bfcl is installed in" in coevo("install", "bfcl").stdout
 
 
-def test_install_bfcl_without_its_wheels(tmp_path: Path) -> None:
+def test_install_bfcl_without_its_wheels_is_an_error(tmp_path: Path) -> None:
     environment = without_bfcl(tmp_path)
     done = coevo("install", "bfcl", "--from", str(tmp_path), code=1, **environment)
     assert f"{tmp_path} must contain the wheels of bfcl-eval==" in done.stderr
@@ -149,7 +151,7 @@ def test_a_typo_gets_a_suggestion() -> None:
     assert "Choose one of: webshop" in coevo("play", "webshp", code=2).stderr
 
 
-def test_play_by_number_and_by_text() -> None:
+def test_play_accepts_actions_by_number_and_by_text() -> None:
     task = tasks("webshop", "train")[0]
     lines = "\n".join(("1", *task.solution[1:])) + "\n"
     done = coevo("play", "webshop", "--task", task.name, stdin=lines)
@@ -157,13 +159,15 @@ def test_play_by_number_and_by_text() -> None:
     assert "score 1.00" in done.stdout
 
 
-def test_play_explains_an_impossible_action_and_ends_with_the_input() -> None:
+def test_play_explains_an_invalid_action_and_exits_at_the_end_of_input() -> None:
     done = coevo("play", "webshop", "--seed", "1", stdin="buy it\n")
     assert "is not of the form search[...] or click[...]" in done.stdout
 
 
 @pytest.mark.parametrize("benchmark", ["webshop", "bfcl", "alfworld", "appworld"])
-def test_play_shows_what_is_asked_for(benchmark: str, request: pytest.FixtureRequest) -> None:
+def test_play_shows_the_instruction_and_the_whole_observation(
+    benchmark: str, request: pytest.FixtureRequest
+) -> None:
     if benchmark == "appworld":
         request.getfixturevalue("appworld_root")
     env = make_env(benchmark)
@@ -176,7 +180,7 @@ def test_play_shows_what_is_asked_for(benchmark: str, request: pytest.FixtureReq
         assert all(part in text for part in line.splitlines() if asked not in part)
 
 
-def test_an_action_may_have_several_lines(appworld_root: Path) -> None:
+def test_play_accepts_an_action_of_several_lines(appworld_root: Path) -> None:
     block = ("```python", "greeting = 'hel' + 'lo'", "print(greeting)", "```")
     lines = "\n".join((*block, "print(greeting * 2)", "```no code", "```", "q")) + "\n"
     done = coevo("play", "appworld", "--seed", "1", stdin=lines)
@@ -186,7 +190,7 @@ def test_an_action_may_have_several_lines(appworld_root: Path) -> None:
     assert done.stdout.count("step 3 of") == 2
 
 
-def test_what_is_no_choice_costs_no_step() -> None:
+def test_play_charges_no_step_for_an_invalid_choice() -> None:
     task = tasks("alfworld", "train")[0]
     first, *rest = task.solution
     typos = ("", "999", "0", "go to the moon")
@@ -199,7 +203,9 @@ def test_what_is_no_choice_costs_no_step() -> None:
     assert f"step {len(task.solution) + 1} of 50" not in done.stdout
 
 
-def test_nothing_is_made_for_a_listing(appworld_root: Path, tmp_path: Path) -> None:
+def test_listing_commands_do_not_create_the_built_in_world(
+    appworld_root: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     (home / "appworld").mkdir(parents=True)
     (home / "appworld" / "engine").symlink_to(appworld_root.parent / "engine")
@@ -215,7 +221,9 @@ def test_nothing_is_made_for_a_listing(appworld_root: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("columns", slow_for(["60", "80"], "60"))
-def test_nothing_that_is_there_to_be_copied_is_broken(columns: str, tmp_path: Path) -> None:
+def test_paths_keys_and_ids_are_not_wrapped_in_a_narrow_terminal(
+    columns: str, tmp_path: Path
+) -> None:
     home = tmp_path / ("long" * 20)
     home.mkdir()
     data = tmp_path / ("data" * 20)
@@ -230,12 +238,12 @@ def test_nothing_that_is_there_to_be_copied_is_broken(columns: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])
-def test_quick_flags(flag: str) -> None:
+def test_version_and_help_print_text(flag: str) -> None:
     assert coevo(flag).stdout
 
 
 @pytest.mark.parametrize(("width", "parts"), [(200, 1), (60, 2), (30, 4)])
-def test_numbers_are_never_broken(
+def test_numbers_are_not_wrapped_in_a_narrow_terminal(
     width: int, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Columns that have no room stand in a table below, with the names of the rows."""
@@ -281,13 +289,13 @@ def test_each_part_of_a_wide_table_repeats_all_key_columns(
         "model list",
     ),
 )
-def test_layouts_hold_at_80_columns(command: str) -> None:
+def test_output_fits_into_80_columns(command: str) -> None:
     lines = coevo(*command.split(), COLUMNS="80").stdout.splitlines()
     assert len(lines) > 3
     assert not [line for line in lines if cell_len(line) > 80]
 
 
-def test_help_breaks_lines_where_the_terminal_ends() -> None:
+def test_help_text_wraps_at_the_terminal_width() -> None:
     prose = coevo("play", "--help", COLUMNS="60").stdout.partition("For example")[0].splitlines()
     lines = [line.strip() for line in prose]
     inner = [a for a, b in pairwise(lines) if a and b]

@@ -37,14 +37,16 @@ SLOW_ON_APPWORLD = {"check_gymnasium", "check_same_in_another_process", "check_v
         for env_id, name in BENCHMARKS.items()
     ],
 )
-def test_contract(env_id: str, check: Callable[[str], None], engine: Callable[[str], None]) -> None:
+def test_an_env_keeps_the_contract(
+    env_id: str, check: Callable[[str], None], engine: Callable[[str], None]
+) -> None:
     engine(BENCHMARKS[env_id])
     check(env_id)
 
 
 @pytest.mark.parametrize("name", ["webshop", "bfcl"])
 @pytest.mark.parametrize("check", BENCHMARK_CHECKS, ids=lambda check: check.__name__)
-def test_benchmark_contract(name: str, check: Callable[[str], None]) -> None:
+def test_a_benchmark_keeps_the_contract(name: str, check: Callable[[str], None]) -> None:
     check(name)
 
 
@@ -74,7 +76,7 @@ class _Peeping(ToyEnv):
     ("action", "read"),
     [("press red", r"_act reads ToyVerifier\.order"), ("press blue", r"_act reads Task\.solution")],
 )
-def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str) -> None:
+def test_an_engine_that_reads_the_ground_truth_is_detected(action: str, read: str) -> None:
     env = _Peeping()
     poison = Poison(env)
     task = poison.poison_task(env.tasks[0])
@@ -96,7 +98,7 @@ def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str)
         ({"drafts": lambda self, trace, context, rng: []}, "no draft of 0 passed the gates"),
     ],
 )
-def test_the_contract_of_a_benchmark_can_fail(
+def test_the_benchmark_contract_rejects_a_broken_benchmark(
     broken: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, method in broken.items():
@@ -105,7 +107,7 @@ def test_the_contract_of_a_benchmark_can_fail(
         assert_benchmark_contract("webshop")
 
 
-def test_the_contract_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_env_contract_rejects_a_broken_env(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyEnv, "_grade", lambda self, verifier: Grade(0.0, False))
     with pytest.raises(AssertionError, match="the reference failed"):
         assert_env_contract("Toy-v0")

@@ -58,7 +58,7 @@ TOY = [
 
 
 @pytest.mark.parametrize(("label", "steps"), TOY)
-def test_labels_of_the_toy(label: str, steps: list[Step]) -> None:
+def test_a_toy_episode_gets_the_expected_label(label: str, steps: list[Step]) -> None:
     assert label_of("toy", episode(steps, end=EndReason.MAX_STEPS)) == label
     assert label_of("toy", episode(steps, success=True)) == "pass"
 
@@ -66,11 +66,11 @@ def test_labels_of_the_toy(label: str, steps: list[Step]) -> None:
 @pytest.mark.parametrize(
     "end", [EndReason.TIME_LIMIT, EndReason.CONTEXT_OVERFLOW, EndReason.MAX_TOKENS]
 )
-def test_nothing_done_is_an_empty_turn(end: EndReason) -> None:
+def test_an_episode_without_actions_is_an_empty_turn(end: EndReason) -> None:
     assert label_of("toy", episode(end=end)) == "empty_turn_model_response"
 
 
-def test_a_benchmark_without_labels_is_explained() -> None:
+def test_a_benchmark_without_a_diagnosis_is_refused() -> None:
     class Mute:
         name = "mute"
 
@@ -78,19 +78,19 @@ def test_a_benchmark_without_labels_is_explained() -> None:
         require_diagnosable(Mute())  # type: ignore[arg-type]
 
 
-def test_a_benchmark_with_scenarios_set_aside_labels_as_before() -> None:
+def test_holding_out_scenarios_does_not_change_the_diagnosis() -> None:
     done = episode([PRESS, WRONG])
     diagnosis = require_diagnosable(benchmark_of("toy", 0.5)).diagnose(done)
     assert diagnosis == require_diagnosable(get_benchmark("toy")).diagnose(done)
 
 
-def test_an_episode_that_succeeds_has_no_mode_of_failure() -> None:
+def test_a_successful_episode_has_no_failure_modes() -> None:
     labels = [TurnLabel.PASS, TurnLabel.SPURIOUS_TOOL_CALL]
     diagnosis = diagnosis_of(labels, success=True, modes=["spurious_tool_call"])
     assert diagnosis == Diagnosis(("pass", "spurious_tool_call"))
 
 
-def test_each_kind_of_failure_is_told_once_in_the_order_they_came_about() -> None:
+def test_each_kind_of_failure_is_listed_once_in_order_of_occurrence() -> None:
     labels = [TurnLabel.SPURIOUS_TOOL_CALL, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED]
     failures = failures_in([*labels[:1], *labels])
     assert failures == ("spurious_tool_call", "empty_turn_model_response")
@@ -100,13 +100,13 @@ def test_each_kind_of_failure_is_told_once_in_the_order_they_came_about() -> Non
     "turns",
     [None, 3, "passed", {"reached": True}, [3], [{"reached": True}], [{"who": "somebody"}], [[]]],
 )
-def test_a_report_of_another_shape_tells_no_turns(turns: Any) -> None:
+def test_a_malformed_report_gives_no_turn_facts(turns: Any) -> None:
     assert facts_of({"turns": turns}) == ()
     assert facts_of({}) == ()
 
 
 @given(st.lists(st.builds(TurnFacts, st.booleans(), st.booleans(), st.integers(0, 3))))
-def test_facts_survive_a_report(facts: list[TurnFacts]) -> None:
+def test_turn_facts_survive_a_round_trip_through_a_report(facts: list[TurnFacts]) -> None:
     report = {"turns": [turn._asdict() for turn in facts]}
     assert facts_of(episode(report=report).report) == tuple(facts)
     assert partial_scores(report) == {}  # nothing of it is shown of a held-out task
@@ -143,7 +143,7 @@ steps = st.builds(
         last=TEXTS,
     )
 )
-def test_any_episode_is_labelled(benchmark: str, done: Trajectory) -> None:
+def test_any_episode_gets_valid_labels(benchmark: str, done: Trajectory) -> None:
     """Whatever was said and shown, and whatever a report holds."""
     diagnosis = require_diagnosable(get_benchmark(benchmark)).diagnose(done)
     assert set(diagnosis.turns) <= set(TurnLabel)

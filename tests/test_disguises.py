@@ -281,26 +281,26 @@ def assert_none_passes(
     routes.env.close()
 
 
-def test_no_disguise_passes(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_disguised_held_out_tasks_are_refused(benchmark: Benchmark, tmp_path: Path) -> None:
     assert_none_passes(benchmark, 10, tmp_path, held_out_of(benchmark, 4), imports=3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_hundreds_of_disguises_do_not_pass(
+def test_hundreds_of_disguised_held_out_tasks_are_refused(
     benchmark: Benchmark, tmp_path: Path, engine: Callable[[str], None]
 ) -> None:
     engine(benchmark.name)
     assert_none_passes(benchmark, 300, tmp_path, held_out_of(benchmark, 200), imports=300)
 
 
-def test_no_disguise_of_an_official_goal_passes(official_data: Path, tmp_path: Path) -> None:
+def test_disguised_official_goals_are_refused(official_data: Path, tmp_path: Path) -> None:
     assert_none_passes(get_benchmark("webshop"), 10, tmp_path, official_test_goals(10))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_hundreds_of_disguises_of_official_tasks_do_not_pass(
+def test_hundreds_of_disguised_official_tasks_are_refused(
     official_data: Path, official_games: Path, tmp_path: Path
 ) -> None:
     shop, house = get_benchmark("webshop"), get_benchmark("alfworld")
@@ -308,7 +308,9 @@ def test_hundreds_of_disguises_of_official_tasks_do_not_pass(
     assert_none_passes(house, 200, tmp_path, held_out_of(house, 200))
 
 
-def test_an_unseen_key_and_blanks_hide_no_conversation(tmp_path: Path) -> None:
+def test_a_held_out_bfcl_conversation_with_an_added_key_and_blanks_is_refused(
+    tmp_path: Path,
+) -> None:
     """A training scenario and a changed initial state, with the reference as it was."""
     benchmark = get_benchmark("bfcl")
     task, own = benchmark.tasks(Split.TEST)[0], benchmark.tasks(Split.TRAIN)[0]
@@ -326,7 +328,7 @@ def test_an_unseen_key_and_blanks_hide_no_conversation(tmp_path: Path) -> None:
         benchmark.side_of(Task.model_validate(data))
 
 
-def test_a_world_belongs_to_its_scenario(benchmark: Benchmark) -> None:
+def test_a_world_under_another_scenario_is_refused(benchmark: Benchmark) -> None:
     if benchmark.name == "webshop":
         return  # its worlds are whole shops
     first = benchmark.tasks(Split.TRAIN)[0]
@@ -335,7 +337,7 @@ def test_a_world_belongs_to_its_scenario(benchmark: Benchmark) -> None:
         benchmark.side_of(first.model_copy(update={"scenario": other.scenario}))
 
 
-def test_a_refused_state_leaves_the_pool_as_it_was() -> None:
+def test_a_refused_state_does_not_change_the_pool() -> None:
     benchmark = get_benchmark("bfcl")
     pool = TaskPool(benchmark.tasks(Split.TRAIN)[:2])
     leak = benchmark.tasks(Split.TEST)[0].model_copy(update={"split": Split.TRAIN})
@@ -345,7 +347,7 @@ def test_a_refused_state_leaves_the_pool_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_one_text_fold_to_one(form: Callable[[str], str]) -> None:
+def test_variants_of_a_text_fold_to_the_same_string(form: Callable[[str], str]) -> None:
     text = "Find the Café's office, room 12!"
     assert fold_strings(form(text)) == fold_strings(text) == "findthecafé'soffice,room12!"
     assert fold_strings(form("Find the office")) != fold_strings("Find the officer")
@@ -390,19 +392,19 @@ def evolved(benchmark: Benchmark) -> Iterator[Task]:
                 yield task
 
 
-def test_native_training_tasks_pass(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_native_training_tasks_are_accepted(benchmark: Benchmark, tmp_path: Path) -> None:
     assert_all_pass(benchmark, benchmark.tasks(Split.TRAIN)[::40], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_all_native_training_tasks_pass(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_all_native_training_tasks_are_accepted(benchmark: Benchmark, tmp_path: Path) -> None:
     assert_all_pass(benchmark, benchmark.tasks(Split.TRAIN), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_all_official_training_tasks_pass(
+def test_all_official_training_tasks_are_accepted(
     official_data: Path, official_games: Path, tmp_path: Path
 ) -> None:
     for name in ("webshop", "alfworld"):
@@ -411,14 +413,14 @@ def test_all_official_training_tasks_pass(
 
 
 @pytest.mark.parametrize("name", ["webshop", "bfcl"])
-def test_evolved_tasks_pass(name: str, tmp_path: Path) -> None:
+def test_evolved_tasks_are_accepted(name: str, tmp_path: Path) -> None:
     benchmark = get_benchmark(name)
     assert_all_pass(benchmark, list(islice(evolved(benchmark), 3)), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_hundreds_of_evolved_tasks_pass(
+def test_hundreds_of_evolved_tasks_are_accepted(
     benchmark: Benchmark, tmp_path: Path, engine: Callable[[str], None]
 ) -> None:
     engine(benchmark.name)

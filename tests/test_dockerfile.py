@@ -16,31 +16,31 @@ def installed(text: str) -> set[str]:
     return {word for words in matches for word in words.split() if not word.startswith("-")}
 
 
-def test_what_is_copied_is_there() -> None:
+def test_the_files_to_copy_exist() -> None:
     (first, *others) = re.findall(r"^COPY --chown=coevo:coevo (.+)$", TEXT, re.MULTILINE)
     assert set(others) == {". ."}
     assert all((ROOT / name).is_file() for name in first.split()[:-1])
 
 
-def test_extras_are_those_of_the_project() -> None:
+def test_the_installed_extras_exist_in_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"-e '\.\[(.+)\]'", TEXT)
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
     assert set(extras.split(",")) >= {"train", "dev"}
 
 
-def test_it_has_what_ci_installs() -> None:
+def test_the_image_installs_every_system_package_of_ci() -> None:
     needed = installed((ROOT / ".ci" / "run").read_text())
     assert needed
     assert needed <= installed(TEXT)
 
 
-def test_it_runs_the_two_commands_as_somebody_who_is_not_root() -> None:
+def test_the_image_runs_make_demo_and_make_test_as_a_non_root_user() -> None:
     assert re.findall(r'^CMD \["make", "(\w+)"\]$', TEXT, re.MULTILINE) == ["demo", "test"]
     assert re.findall(r"^USER (\w+)$", TEXT, re.MULTILINE)[-1] == "coevo"
 
 
-def test_what_git_ignores_is_not_sent_to_docker() -> None:
+def test_files_that_git_ignores_are_not_sent_to_docker() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     for line in (ROOT / ".gitignore").read_text().splitlines():
         assert {line.strip("/"), f"**/{line.strip('/')}"} & set(ignored), line

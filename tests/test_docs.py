@@ -47,7 +47,7 @@ DOCTESTS = sorted(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_python_of_a_page_runs(
+def test_the_python_examples_of_a_page_run(
     page: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -63,7 +63,7 @@ def test_the_python_of_a_page_runs(
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
-def test_a_page_begins_with_a_sentence_about_what_the_reader_can_do(page: Path) -> None:
+def test_a_page_begins_with_a_title_and_a_sentence(page: Path) -> None:
     text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
     title, first, *_ = [line for line in text.splitlines() if line.strip()]
     assert title.startswith("# ")
@@ -71,18 +71,18 @@ def test_a_page_begins_with_a_sentence_about_what_the_reader_can_do(page: Path) 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_lead_to_existing_files(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize("name", DOCTESTS)
-def test_examples_in_docstrings(name: str) -> None:
+def test_examples_in_docstrings_run(name: str) -> None:
     result = doctest.testmod(import_module(name))
     assert result.failed == 0
 
 
-def test_pages_are_written_from_the_code() -> None:
+def test_generated_pages_are_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("build", ROOT / "docs" / "build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -95,7 +95,7 @@ def test_pages_are_written_from_the_code() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_python_of_a_page_that_needs_a_model_knows_all_its_names(page: Path) -> None:
+def test_the_python_examples_of_a_page_use_no_undefined_name(page: Path) -> None:
     blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     if not blocks:
         return
@@ -120,7 +120,7 @@ def commands(program: str, text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_are_those_there_are(page: Path) -> None:
+def test_commands_on_a_page_exist(page: Path) -> None:
     coevo = get_command(app)
     for words in commands("coevo", page.read_text()):
         check_command(coevo, words)
@@ -130,7 +130,7 @@ def test_the_commands_of_a_page_are_those_there_are(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_extras_that_a_page_names_are_those_there_are(page: Path) -> None:
+def test_extras_on_a_page_exist(page: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     matches = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text())
     assert {name for names in matches for name in names.split(",")} <= {
@@ -139,7 +139,7 @@ def test_extras_that_a_page_names_are_those_there_are(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/install.md", "llms.txt"])
-def test_who_installs_as_told_can_train_and_open_the_viewer(page: str) -> None:
+def test_install_instructions_include_the_train_and_serve_extras(page: str) -> None:
     assert "pip install -c constraints.txt -e '.[train,serve]'" in (ROOT / page).read_text()
 
 
@@ -178,7 +178,7 @@ def check_setting(text: str, command_line: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_data_of_a_page_can_be_read(page: Path) -> None:
+def test_json_and_toml_blocks_on_a_page_are_valid(page: Path) -> None:
     for kind, text in _DATA.findall(page.read_text()):
         if kind == "json":  # one value or several, whatever lies between them
             while text := text.strip():
@@ -217,7 +217,7 @@ NAMING = [
 """Pages, and the files with docstrings, messages, templates and prompts."""
 
 
-def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name() -> None:
+def test_settings_named_in_pages_docstrings_and_templates_exist() -> None:
     own = {key for name in METHODS.names() for key in setting_types(METHODS.load(name).settings)}
     known = {*setting_types(RunConfig), *(f"method.{key}" for key in own)}
     parts = [key.split(".") for key in known]
@@ -236,7 +236,7 @@ def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name
     assert not wrong
 
 
-def test_error_messages_that_are_explained_are_said() -> None:
+def test_explained_error_messages_exist_in_the_code() -> None:
     rooms = [ROOT / name for name in ("coevo_gym", *WINGS)]
     messages = [text for room in rooms for path in room.rglob("*.py") for text in texts_of(path)]
     pages = [ROOT / "docs" / name for name in ("errors.md", "troubleshooting.md")]

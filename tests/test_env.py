@@ -30,7 +30,7 @@ TRAIN = coevo_gym.tasks("toy", "train")
 VAL = coevo_gym.tasks("toy", "val")
 
 
-def test_a_solved_episode() -> None:
+def test_a_solved_episode_is_rewarded_at_its_end_and_recorded() -> None:
     env = make_env("toy", TRAIN[0])
     for action in TRAIN[0].solution[:-1]:
         _, reward, terminated, truncated, info = env.step(action)
@@ -46,7 +46,7 @@ def test_a_solved_episode() -> None:
     assert (record.group_id, record.policy_version) == ("g", 3)
 
 
-def test_the_budget_is_the_envs_own_and_the_cut_episode_is_graded() -> None:
+def test_an_episode_cut_at_max_steps_is_truncated_and_graded() -> None:
     env = make_env("toy", TRAIN[0], max_steps=2, reward_mode="score")
     env.step(TRAIN[0].solution[0])
     _, reward, terminated, truncated, info = env.step("nonsense")
@@ -61,7 +61,7 @@ def test_a_win_on_the_last_allowed_step_is_terminated() -> None:
     assert (terminated, truncated, info["end_reason"]) == (True, False, "solved")
 
 
-def test_grading_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_is_graded_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     grade = ToyEnv._grade
     monkeypatch.setattr(ToyEnv, "_grade", lambda self, v: calls.append(1) or grade(self, v))
@@ -73,7 +73,7 @@ def test_grading_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 1
 
 
-def test_views_hold_no_task_and_no_outcome() -> None:
+def test_a_view_contains_no_task_and_no_outcome() -> None:
     env = make_env("toy", TRAIN[0])
     first = env.view
     env.step("press red")
@@ -87,7 +87,7 @@ def test_views_hold_no_task_and_no_outcome() -> None:
     assert not {"task_id", "score", "success", "end_reason"} & set(view.info)
 
 
-def test_texts_in_info_can_be_stored() -> None:
+def test_lone_surrogates_in_info_are_replaced() -> None:
     class Quotes(ToyEnv):
         def _act(self, action: str) -> Frame:
             frame = super()._act(action)
@@ -101,7 +101,7 @@ def test_texts_in_info_can_be_stored() -> None:
     assert info["toy.text"] == "\ufffd"
 
 
-def test_seeds_pick_tasks_and_options_override() -> None:
+def test_the_seed_picks_the_task_and_reset_options_override_it() -> None:
     env = gym.make("Toy-v0")
     picks = {env.reset(seed=seed)[1]["task_id"] for seed in range(20)}
     assert len(picks) > 10
@@ -111,7 +111,7 @@ def test_seeds_pick_tasks_and_options_override() -> None:
     assert env.reset(options={"task_id": TRAIN[7].id})[1]["task_id"] == TRAIN[7].id
 
 
-def test_tasks_by_name_and_by_file(tmp_path: Path) -> None:
+def test_make_accepts_tasks_by_name_and_from_a_file(tmp_path: Path) -> None:
     env = gym.make("Toy-v0", tasks=[TRAIN[3].name])
     assert env.reset(seed=5)[1]["task_id"] == TRAIN[3].id
     evolved = TRAIN[3].model_copy(update={"name": "", "origin": "evolved"})
@@ -120,7 +120,7 @@ def test_tasks_by_name_and_by_file(tmp_path: Path) -> None:
     assert env.reset(options={"task_id": evolved.name})[1]["task_id"] == evolved.id
 
 
-def test_evaluation_episodes_have_a_type_of_their_own() -> None:
+def test_evaluation_episodes_have_a_separate_type() -> None:
     env = make_env("toy", VAL[0])
     env.step("done")
     assert type(eval_trajectory_of(env)) is EvalTrajectory
@@ -137,7 +137,7 @@ def test_engine_text_is_cleaned_and_capped(monkeypatch: pytest.MonkeyPatch) -> N
     assert observation.endswith("characters cut]")
 
 
-def test_rendering() -> None:
+def test_render_returns_text_in_ansi_mode_and_none_otherwise() -> None:
     env = make_env("toy", TRAIN[0], render_mode="ansi")
     env.step("done")
     text = env.render()
@@ -170,7 +170,9 @@ def test_rendering() -> None:
         ({"reward_mode": "dense"}, ConfigError, "Unknown reward_mode 'dense'. Choose one of: succ"),
     ],
 )  # fmt: skip
-def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+def test_invalid_make_arguments_are_refused(
+    arguments: dict[str, object], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         ToyEnv(**arguments)  # type: ignore[arg-type]
     with pytest.raises(error, match=message):
@@ -180,13 +182,13 @@ def test_bad_arguments(arguments: dict[str, object], error: type[Exception], mes
 
 
 @pytest.mark.parametrize("limit", [2.5, True, "3", 0, [3]])
-def test_a_step_limit_for_gymnasium_is_a_positive_int_too(limit: object) -> None:
+def test_max_episode_steps_must_be_a_positive_int(limit: object) -> None:
     for make in (gym.make, gym.make_vec):
         with pytest.raises((ValueError, TypeError), match=r"max_(episode_)?steps.* (actual|got)"):
             make("Toy-v0", max_episode_steps=limit)
 
 
-def test_numpys_ints_are_ints() -> None:
+def test_max_steps_accepts_a_numpy_int() -> None:
     env = ToyEnv(max_steps=np.int64(2))  # type: ignore[arg-type]
     assert (env.max_steps, type(env.max_steps)) == (2, int)
 
@@ -200,33 +202,35 @@ def test_numpys_ints_are_ints() -> None:
         ({"tasks": 1}, ConfigError, "got keys: \\['tasks'\\]"),
     ],
 )
-def test_bad_options(options: dict[str, object], error: type[Exception], message: str) -> None:
+def test_invalid_reset_options_are_refused(
+    options: dict[str, object], error: type[Exception], message: str
+) -> None:
     env = make_env("toy")
     with pytest.raises(error, match=message):
         env.reset(options=options)
 
 
-def test_a_bad_line_in_a_task_file_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_bad_task_file_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text(TRAIN[0].to_json() + "\n{oops\n")
     with pytest.raises(TaskError, match=r"tasks\.jsonl, line 2: The text is not valid task JSON"):
         ToyEnv(tasks=str(path))
 
 
-def test_a_task_file_survives_line_separators(tmp_path: Path) -> None:
+def test_a_task_file_may_contain_unicode_line_separators(tmp_path: Path) -> None:
     task = TRAIN[0].model_copy(update={"instruction": "a\u2028b\u0085c"})
     write_tasks(tmp_path / "tasks.jsonl", [task])
     env: TaskEnv = ToyEnv(tasks=str(tmp_path / "tasks.jsonl"))
     assert env.reset(seed=0)[1]["task_id"] == task.id
 
 
-def test_actions_must_be_text() -> None:
+def test_an_action_must_be_a_string() -> None:
     with pytest.raises(TypeError, match="An action must be a string, got 3"):
         make_env("toy").step(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("played", [1, 4])
-def test_a_world_that_does_not_begin_leaves_nothing_to_play(
+def test_a_failed_reset_leaves_no_running_episode(
     monkeypatch: pytest.MonkeyPatch, played: int
 ) -> None:
     env = make_env("toy", TRAIN[0])
@@ -276,11 +280,11 @@ def test_an_episode_whose_engine_fails_is_over_and_has_no_outcome(
             make(env)
 
 
-def test_unknown_benchmark() -> None:
+def test_the_error_for_an_unknown_benchmark_lists_the_registered_ones() -> None:
     with pytest.raises(TaskError, match=r"Unknown benchmark 'atari'\. Registered: .*toy"):
         coevo_gym.tasks("atari")
 
 
-def test_copies_of_a_task_are_found_by_content() -> None:
+def test_the_id_of_a_task_does_not_depend_on_its_split_and_name() -> None:
     claimed: Task = VAL[0].model_copy(update={"split": "train", "name": "mine"})
     assert claimed.id == VAL[0].id

@@ -39,7 +39,7 @@ def bench() -> ModuleType:
         pytest.param("appworld", 6, marks=pytest.mark.slow),
     ],
 )
-def test_broken_references_fail_as_they_were_broken(
+def test_broken_references_get_the_failure_mode_they_were_broken_for(
     bench: ModuleType,
     benchmark: str,
     n_tasks: int,
@@ -54,14 +54,14 @@ def test_broken_references_fail_as_they_were_broken(
     assert labels == {*modes - NEVER_BY_ENV.get(benchmark, set()), "none: unbroken"}
 
 
-def test_an_action_without_effect_leaves_the_state_as_it_was() -> None:
+def test_an_action_that_fails_does_not_change_the_state() -> None:
     steps = [Step("hall", "", "a"), Step("desk", "", "b", error_kind="no"), Step("No.", "", "c")]
     assert [one.state for one in stretches(steps)] == ["hall", "desk", "desk"]
     kinds = [one.error_kind for one in stretches(steps, lambda step: step.action)]
     assert kinds == ["a", "b", "c"]
 
 
-def test_own_modes_come_first_and_the_last_resort_only_alone() -> None:
+def test_benchmark_modes_come_first_and_exhausted_steps_only_alone() -> None:
     failing = [Step("hall", "", "open", error_kind="no")] * 6
     cut = episode(failing, end=EndReason.MAX_STEPS)
     steps = stretches(failing)

@@ -44,7 +44,7 @@ def sampler(env_id: str, seed: int = 0) -> tuple[EvolvingTaskSampler, Watched]:
 
 
 @pytest.mark.parametrize("env_id", ENV_IDS)
-def test_the_loop_closes_around_a_trainer_that_only_resets_and_steps(env_id: str) -> None:
+def test_a_trainer_that_only_resets_and_steps_gets_evolved_tasks(env_id: str) -> None:
     env, watched = sampler(env_id)
     log = train(env, 400)
     assert len(watched.rounds) >= 2
@@ -77,7 +77,7 @@ def test_a_saved_sampler_continues_the_same_stream(env_id: str, episodes: int) -
     assert env.curriculum.metrics() == copy.curriculum.metrics()
 
 
-def test_it_works_with_nothing_else() -> None:
+def test_the_sampler_works_with_default_settings() -> None:
     env = EvolvingTaskSampler(gym.make("coevo_gym:CoEvolve-WebShop-v0"))
     log = train(env, 20)
     assert len({task_id for task_id, _ in log}) >= 2

@@ -81,7 +81,7 @@ NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers(name: str) -> None:
+def test_a_formula_matches_the_expected_numbers(name: str) -> None:
     if name.startswith(("ppo", "rest")):
         pytest.importorskip("torch")
     inputs, expected = NUMBERS[name]
@@ -95,12 +95,16 @@ def run(tmp_path: Path, *entries: Any, only: str = "") -> int:
     return main([str(path), "--only", only])
 
 
-def test_all_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_whose_entries_all_agree_exits_with_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(tmp_path, RIGHT, RIGHT) == 0
     assert "rloo: 2 agree\n2 agree, 0 differ" in capsys.readouterr().out
 
 
-def test_what_differs_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differing_entries_are_listed_and_exit_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(tmp_path, RIGHT, WRONG, BROKEN) == 1
     output = capsys.readouterr().out
     assert "rloo: 1 agree, 2 differ" in output
@@ -118,7 +122,7 @@ def test_unknown_formulas_fail_only_if_they_are_selected(
     assert "1 not selected" in capsys.readouterr().out
 
 
-def test_nothing_selected_is_no_success(tmp_path: Path) -> None:
+def test_selecting_no_entry_exits_with_1(tmp_path: Path) -> None:
     assert run(tmp_path, RIGHT, only="ppo") == 1
     assert run(tmp_path) == 1
 
@@ -131,7 +135,7 @@ def test_nothing_selected_is_no_success(tmp_path: Path) -> None:
         ('[{"id": "x"}]', "missing formula, inputs"),
     ],
 )
-def test_a_bad_file_is_explained(
+def test_an_invalid_file_exits_with_2_and_a_message(
     text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "bad.json"
@@ -159,11 +163,13 @@ def test_a_bad_file_is_explained(
         (None, 0, False),
     ],
 )
-def test_what_is_equal(actual: Any, expected: Any, same: bool) -> None:
+def test_are_equal_compares_values_types_and_lengths(
+    actual: Any, expected: Any, same: bool
+) -> None:
     assert are_equal(actual, expected) is same
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_compares_a_file(tmp_path: Path) -> None:
     path = tmp_path / "numbers.json"
     path.write_text(json.dumps([RIGHT]))
     command = [sys.executable, "-m", "tests.formulas.by_name", str(path)]

@@ -84,13 +84,13 @@ NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-def test_every_formula_of_curricula_has_numbers_here() -> None:
+def test_every_curriculum_formula_has_expected_numbers() -> None:
     assert NUMBERS.keys() == CURRICULA.keys()
     assert CURRICULA.keys() <= FORMULAS.keys()
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers(name: str) -> None:
+def test_a_curriculum_formula_matches_the_expected_numbers(name: str) -> None:
     inputs, expected = NUMBERS[name]
     actual = FORMULAS[name](inputs)
     assert are_equal(actual, expected), actual

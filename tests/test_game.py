@@ -34,7 +34,7 @@ def played(*lines: str) -> tuple[bool, str]:
     return over, output.getvalue()
 
 
-def test_by_number_and_by_text() -> None:
+def test_actions_are_accepted_by_number_and_by_text() -> None:
     numbers = {f"press {name}": str(i) for i, name in enumerate(TASK.world.buttons, start=1)}  # type: ignore[attr-defined]
     first, *rest = TASK.solution
     over, output = played(numbers[first], *rest)
@@ -43,7 +43,7 @@ def test_by_number_and_by_text() -> None:
     assert output.count(TASK.name) == 1  # what is asked for is shown once
 
 
-def test_a_typo_costs_no_step_and_the_page_is_not_drawn_again() -> None:
+def test_a_typo_costs_no_step_and_does_not_redraw_the_page() -> None:
     first, *rest = TASK.solution
     over, output = played(first, WRONG, "99", WRONG, *rest)
     assert over
@@ -55,7 +55,7 @@ def test_a_typo_costs_no_step_and_the_page_is_not_drawn_again() -> None:
     assert output.count(f"Pressed: {first.removeprefix('press ')}.\n") == page + explanations
 
 
-def test_a_typo_in_the_last_step_is_taken_back_too() -> None:
+def test_a_typo_at_the_last_step_does_not_end_the_game() -> None:
     press = ["press red"] * 7
     over, output = played(*press, WRONG, "press red")
     assert over
@@ -64,13 +64,13 @@ def test_a_typo_in_the_last_step_is_taken_back_too() -> None:
 
 
 @pytest.mark.parametrize("lines", [("q",), ("press red", "quit"), ("press red",), ()])
-def test_who_leaves_ends_the_game(lines: tuple[str, ...]) -> None:
+def test_quitting_ends_the_game_without_a_score(lines: tuple[str, ...]) -> None:
     over, output = played(*lines)
     assert not over
     assert "score" not in output
 
 
-def test_a_lost_engine_ends_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_failure_ends_the_game_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     break_engines(monkeypatch, "_act", lambda env: True)
     with pytest.raises(EnvBackendError, match="the engine is gone"):
         played("press red")

@@ -60,7 +60,7 @@ def claimed(name: str = "toy", place: int = 0) -> Task:
     return task.model_copy(update={"split": Split.TRAIN})
 
 
-def test_the_name_of_a_split_is_as_good_as_the_split(benchmark: str) -> None:
+def test_tasks_accepts_a_split_by_its_name(benchmark: str) -> None:
     plain, parted = get_benchmark(benchmark), benchmark_of(benchmark, SHARE)
     for split in NATIVE_SPLITS:
         assert plain.tasks(split.value) == plain.tasks(split) != ()
@@ -71,7 +71,7 @@ def test_the_name_of_a_split_is_as_good_as_the_split(benchmark: str) -> None:
             variant.tasks("training")
 
 
-def test_scenarios_are_set_aside_whole_and_the_rest_stays(benchmark: str) -> None:
+def test_whole_scenarios_are_held_out_and_other_tasks_are_unchanged(benchmark: str) -> None:
     native = coevo_gym.tasks(benchmark, "train")
     train, held_out = divided(benchmark)
     assert sorted(task.id for task in native) == sorted(task.id for task in (*train, *held_out))
@@ -89,7 +89,7 @@ def test_scenarios_are_set_aside_whole_and_the_rest_stays(benchmark: str) -> Non
         assert practised.side_of(same[0]) is split
 
 
-def test_about_the_share_is_set_aside_and_more_with_a_larger_one() -> None:
+def test_held_out_scenarios_match_the_share_and_grow_with_it() -> None:
     names = [f"scenario {n}" for n in range(4000)]
     sets = [{n for n in names if is_held_out("any", n, share)} for share in (0.0, 0.1, 0.2, 0.6)]
     assert sets[0] == set() < sets[1] < sets[2] < sets[3]
@@ -99,14 +99,16 @@ def test_about_the_share_is_set_aside_and_more_with_a_larger_one() -> None:
     assert scenes == [2, 3, 6, 14, 15, 23, 24]
 
 
-def test_a_fifth_of_the_official_scenes(official_games: Path) -> None:
+def test_a_fifth_of_the_official_scenes_is_held_out(official_games: Path) -> None:
     train, held_out = divided("alfworld")
     assert len({task.scenario for task in held_out}) == 25
     assert len({task.scenario for task in train}) == 83
     assert len(train) + len(held_out) == 3553
 
 
-def test_an_env_plays_what_its_split_holds(benchmark: str, tmp_path: Path) -> None:
+def test_an_env_refuses_a_held_out_task_claimed_as_a_training_task(
+    benchmark: str, tmp_path: Path
+) -> None:
     task, env_id = claimed(benchmark, 1), get_benchmark(benchmark).env_id
     env = gym.make(env_id, hold_out=SHARE, disable_env_checker=True)
     with pytest.raises(SplitLeakError, match="belongs to a held_out task"):
@@ -126,7 +128,7 @@ def test_an_env_plays_what_its_split_holds(benchmark: str, tmp_path: Path) -> No
     open_to_it.close()
 
 
-def test_words_and_scenario_hide_no_copy(benchmark: str) -> None:
+def test_a_held_out_task_with_other_words_and_scenario_is_recognized(benchmark: str) -> None:
     practised = benchmark_of(benchmark, SHARE)
     scenario = divided(benchmark)[0][0].scenario
     copy = claimed(benchmark).model_copy(update={"scenario": scenario})
@@ -145,7 +147,9 @@ CHANGED: dict[str, tuple[str, dict[str, object]]] = {
 """By benchmark, a value of a task that can be changed without asking for something else."""
 
 
-def test_a_changed_value_and_another_scenario_hide_no_copy(benchmark: str, tmp_path: Path) -> None:
+def test_a_held_out_task_with_a_changed_value_and_scenario_is_recognized(
+    benchmark: str, tmp_path: Path
+) -> None:
     """What counts is the scenario of the content, not the one that the task names."""
     practised = benchmark_of(benchmark, SHARE)
     train, held_out = divided(benchmark)
@@ -170,7 +174,7 @@ def test_a_changed_value_and_another_scenario_hide_no_copy(benchmark: str, tmp_p
             gym.make(practised.env_id, hold_out=SHARE, tasks=str(path))
 
 
-def test_an_open_task_stays_on_its_side(benchmark: str) -> None:
+def test_an_open_task_made_from_a_held_out_task_is_held_out(benchmark: str) -> None:
     practised = benchmark_of(benchmark, SHARE)
     free = practised.open(divided(benchmark)[1][0])  # type: ignore[attr-defined]
     assert free.split is Split.HELD_OUT
@@ -182,7 +186,7 @@ def test_an_open_task_stays_on_its_side(benchmark: str) -> None:
         explorer.explore([Context(kind="unguided", task=free)], [np.random.default_rng(0)])
 
 
-def test_pool_and_session_refuse_it() -> None:
+def test_the_pool_and_curricula_refuse_a_held_out_task() -> None:
     held_out = divided("toy")[1][0]
     with pytest.raises(SplitLeakError):
         TaskPool([held_out])
@@ -190,7 +194,7 @@ def test_pool_and_session_refuse_it() -> None:
         CurriculumConfig().make([held_out])
 
 
-def test_nothing_is_explored_or_drafted_from_it() -> None:
+def test_exploring_and_drafting_from_a_held_out_task_is_refused() -> None:
     practised = benchmark_of("toy", SHARE)
     for task in (claimed(), divided("toy")[1][0]):
         with pytest.raises(SplitLeakError, match="explore from"):
@@ -203,7 +207,7 @@ def test_nothing_is_explored_or_drafted_from_it() -> None:
         practised.draft(proposal, context)  # type: ignore[attr-defined]
 
 
-def test_the_gate_rejects_what_lies_there() -> None:
+def test_a_gate_rejects_drafts_in_a_held_out_scenario() -> None:
     """A walk from a training task may lead to a scenario that is set aside: no task comes of it."""
     practised, aside = benchmark_of("toy", 0.6), set[str]()
 
@@ -226,7 +230,7 @@ def test_the_gate_rejects_what_lies_there() -> None:
     assert any("is a held_out scenario" in verdict.reason for verdict in result.verdicts)
 
 
-def test_a_sampler_and_what_it_explores_leave_it_out() -> None:
+def test_a_sampler_and_its_explorer_use_no_held_out_scenario() -> None:
     with pytest.raises(SplitLeakError):
         EvolvingTaskSampler(gym.make("Toy-v0", split="held_out", hold_out=0.6))
     env = gym.make("Toy-v0", hold_out=0.6, disable_env_checker=True)
@@ -243,7 +247,7 @@ def test_a_sampler_and_what_it_explores_leave_it_out() -> None:
         assert not is_held_out("toy", scenario, 0.6)
 
 
-def test_it_is_not_imitated() -> None:
+def test_demonstrating_a_held_out_task_is_refused() -> None:
     def make_env() -> gym.Env[str, str]:
         return gym.make("Toy-v0", hold_out=SHARE, disable_env_checker=True).unwrapped
 
@@ -255,7 +259,7 @@ def test_it_is_not_imitated() -> None:
     envs.close()
 
 
-def test_a_run_trains_on_the_rest_and_evaluates_on_it() -> None:
+def test_a_run_trains_on_the_other_tasks_and_evaluates_on_held_out_tasks() -> None:
     sets = ["benchmark=toy", "benchmark.hold_out=0.3", "evaluation.split=held_out"]
     assembly = Assembly(load_config(None, sets=sets, environ={}).config)
     train, held_out = divided("toy", 0.3)
@@ -270,7 +274,7 @@ def test_a_run_trains_on_the_rest_and_evaluates_on_it() -> None:
         evaluate(assembly.random_agent(), (train[0], held_out[0]), assembly.make_env_pool())
 
 
-def test_a_run_without_it_has_no_such_split() -> None:
+def test_the_held_out_split_needs_the_hold_out_setting() -> None:
     with pytest.raises(ConfigError, match=r"benchmark\.hold_out"):
         load_config(None, sets=["benchmark=toy", "evaluation.split=held_out"], environ={})
     config = load_config(None, sets=["benchmark=toy"], environ={}).config
@@ -285,12 +289,12 @@ def test_a_run_without_it_has_no_such_split() -> None:
         gym.make("CoEvolve-BFCL-v0", scheme="all200", split="test", hold_out=SHARE)
 
 
-def test_a_share_that_leaves_nothing_is_told() -> None:
+def test_a_share_that_holds_out_no_task_is_an_error() -> None:
     with pytest.raises(TaskError, match="no held_out task"):
         coevo_gym.tasks("toy", "held_out", hold_out=1e-9)
 
 
-def test_all_else_is_the_benchmark_s_own(benchmark: str) -> None:
+def test_a_benchmark_with_held_out_scenarios_is_otherwise_unchanged(benchmark: str) -> None:
     practised = benchmark_of(benchmark, SHARE)
     assert isinstance(practised, HoldingOut)
     assert (practised.name, practised.env_id) == (benchmark, get_benchmark(benchmark).env_id)

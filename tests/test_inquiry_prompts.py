@@ -23,7 +23,7 @@ def kettle(old: str = "", new: str = "") -> str:
     return TEXT.replace(old, new, 1)
 
 
-def test_blocks_are_written_from_inputs() -> None:
+def test_blocks_are_rendered_from_inputs() -> None:
     prompt = parse_inquiry(TEXT)
     assert prompt.label == "kettle/summary@3"
     assert prompt.header.answer_schema == "Summary"
@@ -33,14 +33,14 @@ def test_blocks_are_written_from_inputs() -> None:
     assert prompt.repair({"story": "a"}, "bad") == "Unusable, since bad. Tell it again: a"
 
 
-def test_text_that_is_put_in_is_never_a_template() -> None:
+def test_inserted_text_is_never_rendered_as_a_template() -> None:
     nasty = "{{ 7 * 7 }} {% raw %} {# x #} <b>&amp;'\"</b> {{ story.__class__ }}\n{% endblock %}"
     prompt = parse_inquiry(TEXT)
     assert prompt.user({"story": nasty}) == f"What happened: {nasty}"
     assert nasty in prompt.repair({"story": nasty}, nasty)
 
 
-def test_inputs_are_those_that_are_declared_and_json() -> None:
+def test_inputs_must_be_declared_and_valid_json() -> None:
     prompt = parse_inquiry(TEXT)
     with pytest.raises(ConfigError, match=r"summary@3 declares the inputs story, but got none"):
         prompt.user({})
@@ -51,7 +51,7 @@ def test_inputs_are_those_that_are_declared_and_json() -> None:
             prompt.user({"story": value})
 
 
-def test_the_sandbox_holds() -> None:
+def test_a_template_cannot_reach_python() -> None:
     text = kettle("{{ story }}{% endblock %}\n{% block repair", "{{ story.__class__.__mro__ }}"
                   "{% endblock %}\n{% block repair")  # fmt: skip
     with pytest.raises(ConfigError, match="Cannot render"):
@@ -74,12 +74,12 @@ def test_the_sandbox_holds() -> None:
         (kettle("{% block user %}", "{% block user"), "no.* Jinja2 template"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_refused(text: str, complaint: str) -> None:
+def test_an_invalid_prompt_file_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_inquiry(text)
 
 
-def test_prompts_come_from_files_packages_and_rooms(
+def test_prompts_are_loaded_from_files_and_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "kettles"
@@ -99,13 +99,13 @@ def test_prompts_come_from_files_packages_and_rooms(
         load_inquiry("kettles:summary.j2")
 
 
-def test_a_name_of_a_thousand_packages_is_none() -> None:
+def test_a_name_with_thousands_of_packages_is_not_found() -> None:
     with pytest.raises(ConfigError, match="Cannot find the prompt"):
         load_inquiry("a." * 3000 + "b:c.toml")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_file_in_a_room_says_what_it_is(path: Path) -> None:
+def test_every_built_in_prompt_file_declares_its_name_and_kind(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     name = re.search(r'^name = "(.*)"$', text, re.MULTILINE)
     assert name is not None
@@ -114,7 +114,7 @@ def test_every_file_in_a_room_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", INQUIRIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_inquiry_is_as_it_should_be(path: Path) -> None:
+def test_every_built_in_inquiry_is_valid(path: Path) -> None:
     prompt = load_inquiry(f"{path.parent.name}/{path.stem}")
     assert "JSON" in prompt.text
     assert "error" in prompt.text.partition("block repair")[2]

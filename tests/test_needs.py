@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 def pytest_without_bubblewrap(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one small test where bwrap is not on the PATH."""
     base = {name: value for name, value in os.environ.items() if name not in ("CI", "PATH")}
-    options = "-q -p no:cacheprovider tests/test_needs.py -k nothing_is_needed"
+    options = "-q -p no:cacheprovider tests/test_needs.py -k without_needs"
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options.split()],
         cwd=ROOT,
@@ -27,12 +27,14 @@ def pytest_without_bubblewrap(folder: Path, **environment: str) -> subprocess.Co
     )
 
 
-def test_nothing_is_needed() -> None:
+def test_a_test_without_needs_always_runs() -> None:
     assert ROOT.is_dir()
 
 
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 4)])
-def test_without_bubblewrap(ci: str, code: int, tmp_path: Path) -> None:
+def test_missing_bubblewrap_skips_tests_locally_and_fails_in_ci(
+    ci: str, code: int, tmp_path: Path
+) -> None:
     done = pytest_without_bubblewrap(tmp_path, **({"CI": ci} if ci else {}))
     output = done.stdout + done.stderr
     assert done.returncode == code, output

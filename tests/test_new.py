@@ -65,7 +65,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def test_no_name_of_the_skeleton_is_left(place: Place) -> None:
+def test_a_new_package_contains_no_name_of_the_skeleton(place: Place) -> None:
     files = [path for path in (place.folder / "coevo-tea-room").rglob("*") if path.is_file()]
     assert {path.name for path in files} >= {
         "pyproject.toml", "world.py", "tasks.py", "engine.py", "env.py", "builder.py",
@@ -76,12 +76,12 @@ def test_no_name_of_the_skeleton_is_left(place: Place) -> None:
         assert "newbench" not in path.read_text().lower()
 
 
-def test_it_keeps_its_contract_as_written(place: Place) -> None:
+def test_a_new_benchmark_passes_its_contract_tests(place: Place) -> None:
     output = place.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "coevo-tea-room")
     assert f"{len(CHECKS) + len(BENCHMARK_CHECKS)} passed" in output
 
 
-def test_it_is_listed_and_ready(place: Place) -> None:
+def test_a_new_benchmark_is_listed_and_ready(place: Place) -> None:
     assert "TeaRoom-v0" in place.coevo("envs")
     assert "tea_room: ready" in place.run(
         "-c",
@@ -91,7 +91,7 @@ def test_it_is_listed_and_ready(place: Place) -> None:
     place.coevo("install", "tea_room", rc=2)
 
 
-def test_it_is_played_and_evaluated(place: Place) -> None:
+def test_a_new_benchmark_can_be_played_and_evaluated(place: Place) -> None:
     assert "into the" in place.coevo("play", "tea_room", "--seed", "1", stdin="1\nq\n")
     output = place.coevo(
         "eval", "tea_room", "--policy", "scripted", "--set", "evaluation.n_tasks=5"
@@ -100,7 +100,7 @@ def test_it_is_played_and_evaluated(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_trained_resumed_and_reported(place: Place) -> None:
+def test_a_new_benchmark_can_be_trained_resumed_and_reported(place: Place) -> None:
     settings = SETTINGS.replace("toy-run", "tea-run").replace('"toy"', '"tea_room"')
     short = settings.replace("max_steps = 6", "max_steps = 2").replace(
         "n_tasks = 40", "n_tasks = 8"
@@ -114,7 +114,7 @@ def test_it_is_trained_resumed_and_reported(place: Place) -> None:
     assert "%" in place.coevo("eval", "tea-run", "--split", "test")
 
 
-def test_a_gate_keeps_its_contract_as_written(tmp_path: Path) -> None:
+def test_a_new_gate_keeps_the_contract(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.coevo("new", "gate", "short_words")
     assert place.run("short_words.py") == "short_words keeps the contract of a gate.\n"
@@ -122,7 +122,7 @@ def test_a_gate_keeps_its_contract_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["method", "curriculum"])
-def test_a_method_keeps_its_contract_as_written(kind: str, tmp_path: Path) -> None:
+def test_a_new_method_or_curriculum_keeps_the_contract(kind: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     output = place.coevo("new", kind, "my_way")
     assert "--set plugins.methods=methods --set arms=my_way" in output
@@ -132,13 +132,13 @@ def test_a_method_keeps_its_contract_as_written(kind: str, tmp_path: Path) -> No
     assert f"new{kind}" not in text.lower()
 
 
-def test_a_learner_keeps_its_contract_as_written_with_all_threads(tmp_path: Path) -> None:
+def test_a_new_learner_keeps_the_contract_with_all_threads(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert "--set learner=learners/my_way.py:MyWay" in place.coevo("new", "learner", "my_way")
     assert place.run("learners/my_way.py") == "my_way keeps the contract of a learner.\n"
 
 
-def test_methods_as_written_are_arms_of_a_run(place: Place) -> None:
+def test_new_methods_can_be_arms_of_a_run(place: Place) -> None:
     place.coevo("new", "method", "my_way")
     place.coevo("new", "curriculum", "rare_first")
     settings = SETTINGS.replace("toy-run", "my-run").replace('"toy"', '"tea_room"')
@@ -200,18 +200,20 @@ class _Broken(PoolCurriculum):
         ("split", "record accepts a test task"),
     ],
 )
-def test_a_curriculum_that_breaks_a_promise_is_caught(promise: str, words: str) -> None:
+def test_the_curriculum_contract_rejects_a_curriculum_that_breaks_a_promise(
+    promise: str, words: str
+) -> None:
     assert_curriculum_contract(lambda: _Broken(""))
     with pytest.raises(AssertionError, match=words):
         assert_curriculum_contract(lambda: _Broken(promise))
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_our_own_methods_keep_the_contract(name: str) -> None:
+def test_built_in_methods_keep_the_contract(name: str) -> None:
     assert_method_contract(METHODS.load(name), benchmark="toy")
 
 
-def test_a_gate_that_lets_all_through_breaks_it() -> None:
+def test_the_gate_contract_rejects_a_gate_that_accepts_every_draft() -> None:
     from coevo_gym.curricula.gates.gates import PrefixGate
 
     good = draft_of("webshop")
@@ -220,14 +222,14 @@ def test_a_gate_that_lets_all_through_breaks_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["Kettle", "2go", "a-b", "", "class", "a__b", "../a"])
-def test_a_name_is_a_word(name: str, tmp_path: Path) -> None:
+def test_a_name_that_is_not_an_identifier_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a gate"):
         write_module("gate", name, tmp_path)
     with pytest.raises(ConfigError, match="cannot be the name of a benchmark"):
         write_package("benchmark", name, tmp_path / "new")
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     write_module("gate", "mine", tmp_path)
     with pytest.raises(ConfigError, match=r"mine\.py already exists"):
         write_module("gate", "mine", tmp_path)

@@ -40,14 +40,14 @@ def run(notebook: Path, folder: Path, **environment: str) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
-def test_the_tutorial(tmp_path: Path) -> None:
+def test_the_tutorial_notebook_runs(tmp_path: Path) -> None:
     short = {"LOOP__MAX_ENV_STEPS": "2000", "EVALUATION__N_TASKS": "20", "WARMUP__N_TASKS": "5"}
     run(DOCS / "tutorial.ipynb", tmp_path, **{f"COEVO_CFG__{k}": v for k, v in short.items()})
     for name in ("first", "demo"):
         assert (tmp_path / "runs" / name / "report.html").is_file()
 
 
-def test_a_small_language_model_on_a_laptop(tmp_path: Path) -> None:
+def test_the_language_model_notebook_runs(tmp_path: Path) -> None:
     run(DOCS / "howto" / "llm.ipynb", tmp_path)
     arms = {"first_look": ["static", "coevolve"], "second_look": ["static"]}
     for name, trained in arms.items():

@@ -48,7 +48,7 @@ DRAFT = BENCHMARK.draft(PROPOSAL, CONTEXT)
 REFUSED = f"Refusing to .*{FREE.name}: it is an open task"
 
 
-def test_an_open_task_is_its_source_with_nothing_asked_for() -> None:
+def test_an_open_task_is_its_source_without_a_goal() -> None:
     assert (FREE.origin, FREE.world, FREE.parents) == ("open", TRAIN[0].world, (TRAIN[0].id,))
     assert isinstance(FREE.verifier, NothingAsked)
     assert FREE.name == f"toy/open/{FREE.id[:12]}"
@@ -75,7 +75,7 @@ def test_an_open_task_cannot_be_relabelled(change: dict[str, Any]) -> None:
         TRAIN[0].model_copy(update={"origin": "open"})
 
 
-def test_it_can_be_explored_and_is_never_solved() -> None:
+def test_an_open_task_can_be_explored_and_is_never_solved() -> None:
     agent = ScriptedAgent(TRAIN[0].solution, after="done")
     with closing(EnvPool(lambda: gym.make("Toy-v0"))) as envs:
         outcome = run_one(TrainingEpisode(FREE, seed=0), agent, envs)
@@ -85,7 +85,7 @@ def test_it_can_be_explored_and_is_never_solved() -> None:
     assert outcome.record.actions == TRAIN[0].solution
 
 
-def test_the_pool_refuses_it() -> None:
+def test_the_pool_refuses_an_open_task() -> None:
     pool = TaskPool(TRAIN[:2])
     with pytest.raises(TaskError, match=REFUSED):
         pool.extend([TRAIN[3], FREE])
@@ -101,7 +101,7 @@ class _Giving(PoolCurriculum):
         return [FREE] * n
 
 
-def test_sessions_and_curricula_refuse_it() -> None:
+def test_sessions_and_curricula_refuse_an_open_task() -> None:
     ledger = GroupLedger(_Giving(TRAIN[:2]), group_size=2)
     with pytest.raises(TaskError, match=REFUSED):
         ledger.issue()
@@ -113,7 +113,7 @@ def test_sessions_and_curricula_refuse_it() -> None:
         curriculum.record([Group("group-0", FREE, 1, (episode,))])
 
 
-def test_imitation_refuses_it() -> None:
+def test_imitation_refuses_an_open_task() -> None:
     from coevo_gym.trainers.demonstrations import accepted_rollouts
 
     with pytest.raises(TaskError, match=REFUSED):
@@ -127,7 +127,7 @@ class _Unasked:
         raise AssertionError("an episode has begun")
 
 
-def test_evaluation_refuses_it() -> None:
+def test_evaluation_refuses_an_open_task() -> None:
     with pytest.raises(TaskError, match=REFUSED):
         EvalEpisode(FREE, seed=0)
     with (
@@ -141,7 +141,7 @@ def test_evaluation_refuses_it() -> None:
         eval_trajectory_of(env)
 
 
-def test_lists_of_tasks_refuse_it(tmp_path: Path) -> None:
+def test_envs_refuse_a_task_file_with_an_open_task(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     write_tasks(path, [TRAIN[0], FREE])
     with pytest.raises(TaskError, match=REFUSED):
@@ -157,13 +157,13 @@ class _Opening(ToyBenchmark):
         return self.open(super().build(draft))
 
 
-def test_gates_refuse_it() -> None:
+def test_gates_reject_a_draft_that_builds_an_open_task() -> None:
     result = run_gates(default_gates(_Opening()), DRAFT, context=CONTEXT)
     assert (result.verdict.gate, result.task) == ("build", None)
     assert result.verdict.reason == "the resulting task has no goal"
 
 
-def test_a_held_out_task_is_held_out_when_it_is_opened() -> None:
+def test_an_open_task_made_from_a_held_out_task_is_held_out() -> None:
     free = BENCHMARK.open(TEST[0])
     assert free.split is Split.TEST
     with pytest.raises(SplitLeakError, match="only training tasks may be trained on"):
@@ -172,7 +172,7 @@ def test_a_held_out_task_is_held_out_when_it_is_opened() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("split", [Split.VAL, Split.TEST])
-def test_no_copy_of_a_held_out_task_is_explored(
+def test_an_open_copy_of_a_held_out_task_is_refused(
     name: str, split: Split, engine: Callable[[str], None]
 ) -> None:
     engine(name)
@@ -188,7 +188,7 @@ def test_no_copy_of_a_held_out_task_is_explored(
 
 
 @pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
-def test_walks_through_it_can_be_drafted_from_by_rule(
+def test_rule_based_drafts_are_made_from_walks_through_an_open_task(
     name: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
@@ -208,7 +208,9 @@ def test_walks_through_it_can_be_drafted_from_by_rule(
 
 
 @pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
-def test_it_is_neither_replayed_nor_judged(name: str, engine: Callable[[str], None]) -> None:
+def test_an_open_task_is_neither_replayed_nor_judged(
+    name: str, engine: Callable[[str], None]
+) -> None:
     engine(name)
     benchmark = require_proposable(get_benchmark(name))
     free = benchmark.open(benchmark.tasks(Split.TRAIN)[0])
@@ -218,7 +220,7 @@ def test_it_is_neither_replayed_nor_judged(name: str, engine: Callable[[str], No
         benchmark.evidence(free)
 
 
-def test_no_room_without_a_goal_is_built(engine: Callable[[str], None]) -> None:
+def test_an_alfworld_draft_without_a_goal_is_not_built(engine: Callable[[str], None]) -> None:
     engine("alfworld")
     benchmark = require_proposable(get_benchmark("alfworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
@@ -237,24 +239,30 @@ def test_no_room_without_a_goal_is_built(engine: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize("name", ["alfworld", "appworld", "toy"])
-def test_the_contract_of_what_models_explore(name: str, engine: Callable[[str], None]) -> None:
+def test_a_benchmark_keeps_the_contract_of_open_tasks_and_proposals(
+    name: str, engine: Callable[[str], None]
+) -> None:
     """That of the other two is tested with the rest of theirs."""
     engine(name)
     check_open_tasks(name)
     check_drafts_from_proposals(name)
 
 
-def test_with_official_products(official_data: Path) -> None:
+def test_official_webshop_products_keep_the_contract_of_open_tasks_and_proposals(
+    official_data: Path,
+) -> None:
     check_open_tasks("webshop")
     check_drafts_from_proposals("webshop")
 
 
-def test_with_official_games(official_games: Path, engine: Callable[[str], None]) -> None:
+def test_official_alfworld_games_keep_the_contract_of_open_tasks(
+    official_games: Path, engine: Callable[[str], None]
+) -> None:
     engine("alfworld")
     check_open_tasks("alfworld")
 
 
-def test_no_turn_of_a_conversation_is_shown() -> None:
+def test_an_open_bfcl_task_offers_all_functions_and_shows_no_turn() -> None:
     """All functions are offered at once, and none of what the user wanted is said."""
     benchmark = require_proposable(get_benchmark("bfcl"))
     for category in benchmark.subsets:
@@ -272,7 +280,7 @@ def test_no_turn_of_a_conversation_is_shown() -> None:
             assert (terminated, info["success"], info["bfcl.verdicts"]) == (True, False, "[]")
 
 
-def test_the_person_served_has_no_chore(appworld_root: Path) -> None:
+def test_an_open_appworld_task_hides_the_instruction_and_is_not_graded(appworld_root: Path) -> None:
     benchmark = require_proposable(get_benchmark("appworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("appworld", benchmark.open(task))
@@ -286,7 +294,9 @@ def test_the_person_served_has_no_chore(appworld_root: Path) -> None:
     env.close()
 
 
-def test_a_room_without_a_goal_goes_on(engine: Callable[[str], None]) -> None:
+def test_an_open_alfworld_task_does_not_end_at_the_goal_of_its_source(
+    engine: Callable[[str], None],
+) -> None:
     """What would have solved the game's own task ends nothing, and no progress is told."""
     engine("alfworld")
     benchmark = require_proposable(get_benchmark("alfworld"))
@@ -299,7 +309,7 @@ def test_a_room_without_a_goal_goes_on(engine: Callable[[str], None]) -> None:
     env.close()
 
 
-def test_a_purchase_that_nobody_wanted_is_shown_without_a_score() -> None:
+def test_a_purchase_in_an_open_webshop_task_shows_no_score() -> None:
     benchmark = require_proposable(get_benchmark("webshop"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("webshop", benchmark.open(task))
@@ -321,18 +331,20 @@ class _Old(WebShopBenchmark):
 OLD = _Old(tasks, builder, choices, proposals)
 
 
-def test_a_benchmark_without_the_two_members_says_so() -> None:
+def test_model_exploration_of_a_benchmark_without_open_and_draft_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"A model cannot explore webshop: .* no draft\(\)"):
         require_proposable(OLD)
 
 
-def test_a_benchmark_without_the_two_members_goes_on_evolving() -> None:
+def test_a_benchmark_without_open_and_draft_evolves_by_scripted_exploration() -> None:
     explorer = ScriptedExplorer(OLD)
     result = GatedEvolver(OLD, explorer).run(Round.unguided(2))
     assert len(result.accepted) == 2
 
 
-def test_the_contract_asks_for_both_members_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contract_requires_both_open_and_draft_or_neither(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(ToyBenchmark, "open")
     with pytest.raises(ConfigError, match=r"no open\(\)"):
         check_open_tasks("toy")
@@ -350,7 +362,7 @@ def test_the_contract_asks_for_both_members_or_none(monkeypatch: pytest.MonkeyPa
         ("draft", lambda self, proposal, context: DRAFT, check_drafts_from_proposals),
     ],
 )
-def test_the_contract_can_fail(
+def test_the_contract_rejects_a_broken_open_or_draft(
     member: str, broken: Any, check: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ToyBenchmark, member, broken)

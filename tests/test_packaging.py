@@ -48,7 +48,7 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def test_sdist_to_wheel_to_empty_venv(tmp_path: Path) -> None:
+def test_a_wheel_built_from_the_sdist_works_in_an_empty_venv(tmp_path: Path) -> None:
     build = ("-m", "build", "--no-isolation", "--outdir", tmp_path)
     run(sys.executable, *build, "--sdist", ROOT, cwd=tmp_path)
     sdist = next(tmp_path.glob("*.tar.gz"))
@@ -75,7 +75,7 @@ def test_sdist_to_wheel_to_empty_venv(tmp_path: Path) -> None:
     )
 
 
-def test_how_to_cite_it_agrees_with_the_package() -> None:
+def test_the_citation_file_matches_the_project_metadata() -> None:
     yaml = pytest.importorskip("yaml")
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -48,7 +48,7 @@ def load(folder: Path, *sets: str) -> dict[str, tuple[str, int]]:
     return {name: (arm.method, arm.learner.epochs) for name, arm in arms.items()}
 
 
-def test_a_folder_of_methods(folder: Path) -> None:
+def test_methods_are_loaded_from_a_folder(folder: Path) -> None:
     (folder / "any_name.py").write_text(MINE.format(name="patient", epochs=3))
     assert load(folder, "arms=patient,patient_lazy,static") == {
         "patient": ("patient", 3),
@@ -59,7 +59,7 @@ def test_a_folder_of_methods(folder: Path) -> None:
     assert load(folder, "arms=patient")["patient"] == ("patient", 7)
 
 
-def test_settings_of_its_own(folder: Path) -> None:
+def test_a_method_from_a_folder_has_its_own_settings(folder: Path) -> None:
     (folder / "mine.py").write_text(MINE.format(name="patient", epochs=3))
     sets = ("arms=a", "arm.a.method=patient", "arm.a.set.method.words=x, y")
     toml = folder.parent / "mine.toml"
@@ -89,20 +89,20 @@ def test_settings_of_its_own(folder: Path) -> None:
         ),
     ],
 )
-def test_a_broken_file_is_named(folder: Path, text: str, message: str) -> None:
+def test_the_error_for_a_broken_file_names_it(folder: Path, text: str, message: str) -> None:
     (folder / "bad.py").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load(folder)
 
 
-def test_two_files_of_one_name(folder: Path) -> None:
+def test_two_files_that_define_one_method_are_refused(folder: Path) -> None:
     for name in ("a.py", "b.py"):
         (folder / name).write_text(MINE.format(name="same", epochs=1))
     with pytest.raises(ConfigError, match=r"a.py and .*b.py both define the method 'same'"):
         load(folder)
 
 
-def test_a_folder_that_is_not_there(folder: Path) -> None:
+def test_an_empty_or_missing_folder_is_an_error(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"plugins.methods: .*methods does not contain any .py files"
     ):
@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_there(folder: Path) -> None:
         load(folder)
 
 
-def test_what_is_no_method(folder: Path) -> None:
+def test_a_method_function_must_return_a_method(folder: Path) -> None:
     from coevo_gym.methods.coevolve import static
     from coevo_gym.methods.kit import Kit
     from coevo_gym.methods.method import MethodSpec, NoSettings

@@ -44,7 +44,7 @@ def test_every_benchmark_has_a_prompt(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "benchmark"), [("alfworld", "ALFWorld"), ("webshop", "WebShop")])
-def test_a_short_prompt_is_a_fraction_of_the_usual_one(name: str, benchmark: str) -> None:
+def test_a_short_prompt_is_much_shorter_than_the_default_one(name: str, benchmark: str) -> None:
     short, usual = load_prompt(f"{name}_short"), load_prompt(name)
     assert (short.header.name, short.header.answer) == (f"{name}_short", "text")
     env, task = begun(benchmark, subset="builtin")
@@ -57,7 +57,7 @@ def test_a_short_prompt_is_a_fraction_of_the_usual_one(name: str, benchmark: str
     assert len(short.turn(view)) < len(usual.turn(view))
 
 
-def test_the_short_prompt_of_the_shop_shows_a_page_once() -> None:
+def test_the_short_webshop_prompt_shows_each_page_once() -> None:
     prompt, (env, task) = load_prompt("webshop_short"), begun("WebShop", subset="builtin")
     search, product, option, *_ = task.solution
     steps: list[PastStep] = []
@@ -75,7 +75,7 @@ def test_the_short_prompt_of_the_shop_shows_a_page_once() -> None:
     assert chosen.startswith("chosen: {")
 
 
-def test_blocks_are_written_from_a_view() -> None:
+def test_blocks_are_rendered_from_a_view() -> None:
     prompt = parse_prompt(PROMPT)
     assert prompt.system(VIEW) == "Press buttons. Answer with <action>press COLOUR</action>."
     assert prompt.system(VIEW, thinking=True).endswith("Think first, inside <think></think>.")
@@ -83,7 +83,7 @@ def test_blocks_are_written_from_a_view() -> None:
     assert prompt.turn(VIEW) == "Nothing is pressed."
 
 
-def test_an_explorer_is_told_otherwise() -> None:
+def test_the_explore_block_replaces_the_system_block_for_explorers() -> None:
     plain = parse_prompt(PROMPT)
     assert plain.tasks == ""
     assert plain.for_explorers.system(VIEW) == plain.system(VIEW)
@@ -106,7 +106,7 @@ GRADING = ("judged", "only what the task asks", "what is asked", "Do what", "ser
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_benchmark_has_words_for_explorers(name: str) -> None:
+def test_every_benchmark_has_an_explorer_prompt_without_grading(name: str) -> None:
     prompt = load_prompt(name)
     info = {"bfcl.tools": "[]", "admissible": (), "webshop.reason": ""}
     view = View("Do it.", "A page.", info, cues=(Cue("Look.", "system"),))
@@ -124,7 +124,7 @@ def test_every_benchmark_has_words_for_explorers(name: str) -> None:
     assert all(line.startswith("- ") for line in lines)
 
 
-def test_a_prompt_comes_from_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_prompt_can_be_loaded_from_a_users_file(tmp_path: Path) -> None:
     (tmp_path / "mine.j2").write_text(PROMPT)
     assert load_prompt(tmp_path / "mine.j2") == parse_prompt(PROMPT)
     with pytest.raises(ConfigError, match=r"no prompt 'kettle'.*one of alfworld, .*bfcl, webshop"):
@@ -133,7 +133,7 @@ def test_a_prompt_comes_from_a_file_of_ones_own(tmp_path: Path) -> None:
         load_prompt(tmp_path / "none.j2")
 
 
-def test_text_of_a_task_is_never_a_template() -> None:
+def test_text_of_a_task_is_never_rendered_as_a_template() -> None:
     nasty = "{{ 7 * 7 }} {% raw %} {# x #} <b>&amp;'\"</b> {{ info.__class__ }}\n{% endblock %}"
     view = View(nasty, nasty, {"admissible": (nasty,)})
     prompt = parse_prompt(PROMPT)
@@ -162,24 +162,24 @@ def test_text_of_a_task_is_never_a_template() -> None:
         ("", "must begin with a TOML header"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_named(text: str, complaint: str) -> None:
+def test_the_error_for_an_invalid_prompt_file_names_it(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
         parse_prompt(text, source="toy.j2")
     assert "toy.j2" in str(caught.value)
 
 
-def test_a_view_of_another_env_is_an_error_that_names_what_is_missing() -> None:
+def test_the_error_for_a_view_of_another_env_names_the_missing_input() -> None:
     with pytest.raises(ConfigError, match=r"'turn' of the prompt 'webshop'.*webshop\.reason"):
         load_prompt("webshop").turn(VIEW)
 
 
-def test_a_prompt_file_cannot_reach_python() -> None:
+def test_a_template_cannot_reach_python() -> None:
     text = toy("{{ observation }}", "{{ observation.__class__.__mro__ }}")
     with pytest.raises(ConfigError, match="unsafe"):
         parse_prompt(text).first(VIEW)
 
 
-def test_webshop_says_what_can_be_clicked_and_what_went_wrong() -> None:
+def test_the_webshop_prompt_lists_clickable_items_and_explains_errors() -> None:
     prompt, (env, task) = load_prompt("webshop"), begun("WebShop", subset="builtin")
     assert prompt.first(env.view) == env.view.observation
     assert task.instruction in prompt.first(env.view)
@@ -193,7 +193,9 @@ def test_webshop_says_what_can_be_clicked_and_what_went_wrong() -> None:
     assert "<think>" in prompt.system(env.view, thinking=True)
 
 
-def test_alfworld_says_what_more_is_possible(engine: Callable[[str], None]) -> None:
+def test_the_alfworld_prompt_lists_the_other_admissible_actions(
+    engine: Callable[[str], None],
+) -> None:
     engine("alfworld")
     prompt, (env, task) = load_prompt("alfworld"), begun("ALFWorld", subset="builtin")
     assert prompt.first(env.view) == env.view.observation.strip("\n")
@@ -207,7 +209,7 @@ def test_alfworld_says_what_more_is_possible(engine: Callable[[str], None]) -> N
         }
 
 
-def test_bfcl_lists_functions_once() -> None:
+def test_the_bfcl_prompt_lists_each_function_once() -> None:
     prompt, (env, task) = load_prompt("bfcl"), begun("BFCL", subset="miss_func")
     offered = [tool["function"] for tool in json.loads(env.view.info["bfcl.tools"])]
     lines = prompt.system(env.view).splitlines()
@@ -224,7 +226,7 @@ def test_bfcl_lists_functions_once() -> None:
     assert sorted([*new, *(tool["name"] for tool in offered)]) == sorted(everything)
 
 
-def test_appworld_leaves_the_words_to_the_env() -> None:
+def test_the_appworld_prompt_is_the_observation_of_the_env() -> None:
     prompt = load_prompt("appworld")
     view = View("Count songs.", "Task: Count songs.")
     assert prompt.first(view) == prompt.turn(view) == "Task: Count songs."

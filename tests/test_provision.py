@@ -29,7 +29,7 @@ def test_every_package_of_a_lock_has_hashes_and_no_host(lock: Path) -> None:
     assert [one.split()[0] for one in entries] == pinned_packages(lock)
 
 
-def test_locks_have_the_versions_that_are_asked_for() -> None:
+def test_locks_pin_the_required_versions() -> None:
     assert pinned_packages(bfcl.LOCK) == list(bfcl.PACKAGES)
     assert f"appworld=={prefix.VERSION}" in pinned_packages(prefix.PINS)
     constraints = (PROJECT / "constraints.txt").read_text().lower().splitlines()
@@ -38,7 +38,7 @@ def test_locks_have_the_versions_that_are_asked_for() -> None:
     assert wanted <= set(pinned_packages(alfworld.LOCK))
 
 
-def test_an_engine_from_before_there_were_hashes_is_kept(
+def test_an_engine_installed_without_hashes_is_still_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
@@ -79,7 +79,7 @@ def test_only_files_with_the_hash_of_the_lock_are_installed(tmp_path: Path, righ
     assert (target / "nothing.py").is_file() is right
 
 
-def test_a_wrong_hash_is_told_by_uv_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_hash_reported_by_uv_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     message = (
         "error: Failed to download `mpmath==1.3.0`\n  cause: Hash mismatch for `mpmath==1.3.0`"
     )
@@ -95,7 +95,7 @@ def test_a_wrong_hash_is_told_by_uv_too(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("n_renames", [0, 1, 2])
 @pytest.mark.parametrize("then", ["is read", "is installed again", "fails to be installed"])
-def test_data_survive_a_kill_while_they_are_replaced(
+def test_data_survive_a_kill_during_their_replacement(
     n_renames: int, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a process that ends before one of the two renames, or after them."""

@@ -31,7 +31,7 @@ READERS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_a_device_is_refused(
+def test_a_device_file_is_refused(
     read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
@@ -42,7 +42,7 @@ def test_a_device_is_refused(
         read(device)
 
 
-def test_lines_come_one_by_one_and_none_is_longer_than_the_limit(tmp_path: Path) -> None:
+def test_files_and_lines_above_the_size_limit_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes("a\u2028b\n\n123456\n123456\n1234567\n".encode())
     lines = read_lines(file, most_bytes=6)
@@ -56,7 +56,7 @@ def test_lines_come_one_by_one_and_none_is_longer_than_the_limit(tmp_path: Path)
         read_file(file, most_bytes=2)
 
 
-def test_a_pipe_is_read(tmp_path: Path) -> None:
+def test_a_named_pipe_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(b"1\n2\n"))
@@ -65,7 +65,7 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_folder_and_a_missing_file_are_no_surprise(tmp_path: Path) -> None:
+def test_a_folder_and_a_missing_file_raise_the_usual_errors(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         read_file(tmp_path)
     with pytest.raises(FileNotFoundError):

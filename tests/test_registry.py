@@ -28,7 +28,7 @@ def methods(monkeypatch: pytest.MonkeyPatch) -> Registry:
     return Registry("method", home=home, default=default, group="coevo_gym.methods")
 
 
-def test_every_name_of_ours_stands_for_a_method_of_that_name() -> None:
+def test_every_built_in_name_loads_the_method_with_that_name() -> None:
     for name in METHODS.built_in:
         spec = METHODS.load(name)
         assert isinstance(spec, MethodSpec)
@@ -36,20 +36,20 @@ def test_every_name_of_ours_stands_for_a_method_of_that_name() -> None:
         assert spec.summary.endswith(".")
 
 
-def test_installed_packages_add_names(methods: Registry) -> None:
+def test_installed_packages_add_methods_but_cannot_replace_built_in_ones(methods: Registry) -> None:
     assert {"good", "broken", "coevolve"} <= set(methods.names())
     assert methods.load("good").name == "static"
     assert methods.load("static").name == "static"  # a name of ours cannot be taken
 
 
-def test_what_cannot_be_imported_is_named(methods: Registry) -> None:
+def test_the_error_for_a_method_that_cannot_be_imported_names_it(methods: Registry) -> None:
     with pytest.raises(ConfigError, match=r"'broken' from .*no_such_package.*ModuleNotFoundError"):
         methods.load("broken")
     with pytest.raises(ConfigError, match=r"'nameless' from .* cannot be imported.*gone"):
         methods.load("nameless")
 
 
-def test_names_that_are_taken_or_not_there(methods: Registry) -> None:
+def test_taken_and_unknown_method_names_are_refused(methods: Registry) -> None:
     with pytest.raises(ConfigError, match="'static' is a built-in method"):
         methods.add("static", object())
     with pytest.raises(ConfigError, match=r"'good' from .* already uses this name"):

@@ -55,7 +55,7 @@ def play(benchmark: RowsBenchmark, answer: str, number: int = 0) -> tuple[float,
     return float(reward), info
 
 
-def test_ten_lines_are_enough() -> None:
+def test_rows_and_a_verify_function_make_a_benchmark() -> None:
     rows = [{"prompt": f"{n} + {n} = ?", "sum": 2 * n} for n in range(5)]
     doubles = from_rows(rows, lambda row, answer: answer.strip() == str(row["sum"]))
     assert [len(doubles.tasks(split)) for split in ("train", "val", "test")] == [3, 1, 1]
@@ -63,7 +63,7 @@ def test_ten_lines_are_enough() -> None:
     assert (row.success, row.n_tasks) == (0.0, 1), "these rows have no answers"
 
 
-def test_the_env_is_one_like_every_other(sums: RowsBenchmark) -> None:
+def test_the_env_supports_choices_vectors_and_tags(sums: RowsBenchmark) -> None:
     env = gym.make(sums.env_id)
     observation, info = env.reset(options={"task_id": "threes/sum-7"})
     assert observation == "What is 7 + 3?"
@@ -75,7 +75,7 @@ def test_the_env_is_one_like_every_other(sums: RowsBenchmark) -> None:
     assert sums.tags(sums.tasks("train")[0])[0].startswith("parity:")
 
 
-def test_answers_of_references_are_right_and_the_empty_one_is_wrong(sums: RowsBenchmark) -> None:
+def test_reference_answers_always_succeed_and_random_ones_sometimes(sums: RowsBenchmark) -> None:
     for split in ("train", "val", "test"):
         for task in sums.tasks(split):
             result = sums.replay(task, sums.demonstration(task))
@@ -84,7 +84,7 @@ def test_answers_of_references_are_right_and_the_empty_one_is_wrong(sums: RowsBe
     assert 0 < coevo_gym.evaluate("threes", "random", samples=8).success < 1
 
 
-def test_nothing_that_a_policy_sees_contains_the_rest_of_the_row() -> None:
+def test_a_policy_never_sees_the_other_fields_of_a_row() -> None:
     rows = [{"prompt": f"Question {n}", "secret": "LEAKED", "answer": "LEAKED"} for n in range(9)]
     hidden = from_rows(rows, lambda row, answer: row["secret"] in answer)
     env = hidden.make()
@@ -95,7 +95,7 @@ def test_nothing_that_a_policy_sees_contains_the_rest_of_the_row() -> None:
     assert "LEAKED" not in repr(bare.view)  # type: ignore[attr-defined]
 
 
-def test_messages_are_a_prompt_with_a_system_message() -> None:
+def test_messages_become_a_prompt_and_a_system_message() -> None:
     talk = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hello"},
@@ -116,7 +116,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), m
 
 
 @given(st.lists(TEXTS.filter(str.strip), min_size=3, max_size=30), st.randoms())
-def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_training(
+def test_a_held_out_row_with_another_id_blanks_or_case_stays_held_out(
     prompts: list[str], rng: Any
 ) -> None:
     rows = [{"prompt": prompt} for prompt in prompts]
@@ -148,7 +148,7 @@ def test_a_copy_of_a_held_out_row_is_refused_as_training(sums: RowsBenchmark) ->
         sums.make().reset(options={"task": copy})
 
 
-def test_the_row_inside_a_disguised_task_counts_too(sums: RowsBenchmark) -> None:
+def test_a_training_task_with_the_row_of_a_held_out_task_is_refused(sums: RowsBenchmark) -> None:
     held_out, mine = sums.tasks("test")[0], sums.tasks("train")[0]
     disguised = mine.model_copy(update={"verifier": held_out.verifier, "name": "mine"})
     assert sums.side_of(disguised) is Split.TEST
@@ -162,7 +162,7 @@ def test_a_prompt_that_is_listed_as_training_and_as_test_is_a_test_task() -> Non
     assert [len(both.tasks(split)) for split in ("train", "val", "test")] == [0, 0, 2]
 
 
-def test_splits_hold_when_rows_are_added(sums: RowsBenchmark) -> None:
+def test_splits_do_not_change_when_rows_are_added(sums: RowsBenchmark) -> None:
     more = from_rows([*ROWS, *({"prompt": f"New {n}"} for n in range(40))], check)
     for split in (Split.TRAIN, Split.VAL, Split.TEST):
         instructions = {task.instruction for task in sums.tasks(split)}
@@ -184,7 +184,7 @@ def ask_twice(row: dict[str, Any], messages: list[dict[str, str]]) -> str | None
     return f"And {row['then']}?"
 
 
-def test_a_function_may_play_the_user() -> None:
+def test_a_respond_function_can_play_the_user() -> None:
     rows = [{"prompt": f"Say {n}.", "then": n + 1} for n in range(9)]
     talks = from_rows(rows, lambda row, answer: answer == str(row["then"]), respond=ask_twice)
     task = talks.tasks("train")[0]
@@ -230,7 +230,7 @@ class GymCounter(gym.Env[str, str]):
 
 
 @pytest.mark.parametrize("factory", [Counter, GymCounter])
-def test_an_env_of_a_users_own_needs_no_prompt_and_no_verify(factory: Callable[[], Any]) -> None:
+def test_a_users_own_env_needs_no_prompt_and_no_verify_function(factory: Callable[[], Any]) -> None:
     counting = from_rows([{"to": n} for n in range(1, 13)], env=factory, max_turns=20)
     closed = Counter.closed
     for task in counting.tasks("train")[:3]:
@@ -276,7 +276,7 @@ class Steps(Counter):
 
 
 @pytest.mark.parametrize("n", [3, 10, 22, 49])
-def test_rewards_whose_floats_do_not_sum_to_one_are_a_success(n: int) -> None:
+def test_rewards_that_sum_to_one_up_to_rounding_are_a_success(n: int) -> None:
     steps = from_rows([{"to": n}], env=Steps, max_turns=n)
     env = steps.make(reward_mode="score")
     env.reset(options={"task": steps.tasks("train")[0]})
@@ -322,7 +322,7 @@ class Broken(Counter):
         ("other", r"got \(1, 2\)"),
     ],
 )
-def test_an_env_of_a_users_own_that_fails_loses_the_episode(text: str, message: str) -> None:
+def test_a_failing_env_of_a_user_loses_the_episode(text: str, message: str) -> None:
     broken = from_rows([{"to": 1}], env=Broken)
     env = broken.make()
     env.reset(options={"task": broken.tasks("train")[0]})
@@ -330,7 +330,7 @@ def test_an_env_of_a_users_own_that_fails_loses_the_episode(text: str, message: 
         env.step(text)
 
 
-def test_functions_that_are_missing_or_exclude_each_other() -> None:
+def test_missing_and_conflicting_functions_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs verify"):
         from_rows(ROWS)
     with pytest.raises(ConfigError, match="not both"):
@@ -351,14 +351,14 @@ async def later(row: dict[str, Any], answer: str) -> bool:
     return answer == "yes"
 
 
-def test_scores_and_asynchronous_functions() -> None:
+def test_verify_may_return_a_score_and_may_be_asynchronous() -> None:
     reward, info = play(from_rows([{"prompt": "p"}], rounded), "x")
     assert (reward, info["score"], info["success"]) == (0.0, 0.5, False)
     asked = from_rows([{"prompt": "p"}], later)
     assert [play(asked, answer)[0] for answer in ("yes", "no")] == [1.0, 0.0]
 
 
-def test_numbers_of_numpy_are_scores() -> None:
+def test_verify_may_return_numpy_numbers() -> None:
     def same(row: dict[str, Any], answer: str) -> Any:
         return np.bool_(answer == "x")
 
@@ -391,7 +391,7 @@ FAILING: dict[str, tuple[Callable[[dict[str, Any], str], Any], str]] = {
 
 
 @pytest.mark.parametrize("how", FAILING)
-def test_a_function_that_fails_loses_the_episode_and_never_counts_as_a_failure(how: str) -> None:
+def test_a_failing_verify_function_loses_the_episode_instead_of_scoring_it(how: str) -> None:
     verify, message = FAILING[how]
     failing = from_rows([{"prompt": f"p{n}", "id": n} for n in range(4)], verify, timeout_s=0.2)
     with pytest.raises(EnvBackendError, match=message) as raised:
@@ -401,7 +401,7 @@ def test_a_function_that_fails_loses_the_episode_and_never_counts_as_a_failure(h
         coevo_gym.evaluate(failing.name, "scripted", sets={"evaluation.n_tasks": 1})
 
 
-def test_a_function_that_changes_its_mind_is_asked_once_per_episode() -> None:
+def test_verify_is_called_once_per_episode() -> None:
     asked: list[str] = []
 
     def verify(row: dict[str, Any], answer: str) -> bool:
@@ -413,7 +413,7 @@ def test_a_function_that_changes_its_mind_is_asked_once_per_episode() -> None:
     assert (rewards, len(asked)) == ([1.0, 0.0, 1.0, 0.0], 4)
 
 
-def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
+def test_changes_that_verify_makes_to_a_row_are_discarded() -> None:
     def verify(row: dict[str, Any], answer: str) -> bool:
         row["answer"] = answer
         return len(row) == 2
@@ -423,7 +423,7 @@ def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
     assert benchmark.demonstration(benchmark.tasks("train")[0]) == ("a",)
 
 
-def test_a_function_gets_the_whole_row() -> None:
+def test_verify_gets_the_whole_row() -> None:
     rows: list[dict[str, Any]] = [
         {"prompt": "p", "answer": True, "note": [1.0, None]},
         {"messages": [{"role": "user", "content": "q", "name": "Ann"}], "answer": 2.5},
@@ -463,7 +463,7 @@ def test_a_function_gets_the_whole_row() -> None:
         ([{"messages": [{"role": "assistant", "content": "p"}]}], "must be from the user"),
     ],
 )
-def test_invalid_rows_are_named(rows: list[Any], message: str) -> None:
+def test_invalid_rows_are_refused(rows: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_rows(rows, check)
 
@@ -471,20 +471,20 @@ def test_invalid_rows_are_named(rows: list[Any], message: str) -> None:
 @pytest.mark.parametrize(
     "settings", [{"shares": {"train": 2.0, "val": -1.0}}, {"timeout_s": 0}, {"timeout_s": "soon"}]
 )
-def test_invalid_settings_are_named(settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         from_rows(ROWS, check, **settings)
 
 
 @pytest.mark.parametrize("stem", ["2024-Rows", "Größe", "my rows.v2"])
-def test_any_file_name_gives_a_valid_name(tmp_path: Path, stem: str) -> None:
+def test_any_file_name_gives_a_valid_benchmark_name(tmp_path: Path, stem: str) -> None:
     file = tmp_path / f"{stem}.jsonl"
     file.write_text("\n".join(json.dumps(row) for row in ROWS))
     benchmark = from_rows(file, check)
     assert get_benchmark(benchmark.name) is benchmark
 
 
-def test_a_name_stands_for_one_set_of_rows(sums: RowsBenchmark) -> None:
+def test_a_benchmark_name_cannot_be_reused_for_other_rows(sums: RowsBenchmark) -> None:
     again = from_rows(ROWS, lambda row, answer: True, name="threes")
     assert get_benchmark("threes") is again, "a notebook's cell may be run again"
     assert play(again, "wrong")[0] == 1.0
@@ -501,9 +501,7 @@ def test_a_name_stands_for_one_set_of_rows(sums: RowsBenchmark) -> None:
 
 
 @pytest.mark.parametrize("method", ["static", "sec", "plr", "curriculum", "coevolve"])
-def test_a_sampler_practises_rows_with_every_kind_of_selector(
-    sums: RowsBenchmark, method: str
-) -> None:
+def test_a_sampler_practises_rows_with_every_curriculum(sums: RowsBenchmark, method: str) -> None:
     curriculum = method
     env = EvolvingTaskSampler(sums.make(), curriculum, group_size=4)
     rng = iter(range(10_000))
@@ -547,14 +545,16 @@ def test_a_run_trains_on_all_training_rows(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_a_policy_learns_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_on_rows_improves_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     parity(300)
     *_, before, after = trained(40, "static").table
     assert after.low > before.high, "of a rule that two words of the prompt tell"
 
 
-def test_rows_in_a_file_are_evaluated_by_a_command(
+def test_coevo_eval_evaluates_a_file_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from coevo_gym import cli

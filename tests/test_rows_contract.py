@@ -43,7 +43,7 @@ workers = pytest.mark.skipif(not can_run_workers(), reason="worker processes nee
 
 
 @workers
-def test_worker_processes_judge_as_this_process_does() -> None:
+def test_worker_processes_give_the_same_rewards_as_this_process() -> None:
     ten = ten_rows.ten()
     results = []
     for mode in ("in_process", "process"):
@@ -57,7 +57,7 @@ def test_worker_processes_judge_as_this_process_does() -> None:
 
 
 @workers
-def test_a_sampler_practises_rows_in_workers() -> None:
+def test_a_sampler_practises_rows_in_worker_processes() -> None:
     guesses = ten_rows.guesses()
     envs = EvolvingVectorSampler(gym.make_vec(guesses.env_id, num_envs=2, n_workers=2), "sec")
     envs.reset()
@@ -69,7 +69,7 @@ def test_a_sampler_practises_rows_in_workers() -> None:
 
 
 @workers
-def test_a_function_that_cannot_be_sent_is_refused_with_its_name() -> None:
+def test_a_verify_function_that_cannot_be_sent_to_workers_is_refused() -> None:
     local = from_rows([{"prompt": "p"}], lambda row, answer: True, name="local")
     with pytest.raises(
         ConfigError, match=r"verify \(.*<lambda>\) cannot be sent to other processes"

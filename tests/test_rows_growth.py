@@ -100,7 +100,7 @@ REJECTED: dict[str, tuple[object, str, str]] = {
 
 
 @pytest.mark.parametrize("what", REJECTED)
-def test_what_is_not_new_or_not_proven_is_rejected_with_a_reason(what: str) -> None:
+def test_a_row_that_is_not_new_or_not_proven_is_rejected_with_a_reason(what: str) -> None:
     row, gate, reason = REJECTED[what]
     verify = (lambda row, answer: answer == "103") if what == "a wrong answer" else check
     (result,) = judged(growing(row, verify=verify))
@@ -114,7 +114,7 @@ def test_a_row_that_the_empty_answer_solves_is_rejected() -> None:
     assert (result.verdict.gate, result.task) == ("empty_agent", None)
 
 
-def test_a_verifier_that_changes_its_mind_proves_nothing() -> None:
+def test_a_row_with_an_inconsistent_verify_function_is_rejected() -> None:
     calls: list[str] = []
 
     def moody(row: Row, answer: str) -> bool:
@@ -134,7 +134,7 @@ def test_a_verifier_that_changes_its_mind_proves_nothing() -> None:
         (lambda row, answer: row["of another kind"], "verify raised KeyError"),
     ],
 )
-def test_a_verifier_that_fails_on_a_proposed_row_rejects_it(
+def test_a_row_on_which_the_verify_function_fails_is_rejected(
     verify: Callable[[Row, str], Any], reason: str
 ) -> None:
     (result,) = judged(growing(NEW, verify=verify))
@@ -142,7 +142,7 @@ def test_a_verifier_that_fails_on_a_proposed_row_rejects_it(
     assert reason in result.verdict.reason
 
 
-def test_a_judge_that_cannot_be_reached_stops_the_round_and_rejects_nothing() -> None:
+def test_an_unreachable_judge_stops_the_round_and_rejects_no_row() -> None:
     def down(row: Row, answer: str) -> bool:
         raise ModelError("the server is down")
 
@@ -150,7 +150,7 @@ def test_a_judge_that_cannot_be_reached_stops_the_round_and_rejects_nothing() ->
         judged(growing(NEW, verify=down))
 
 
-def test_a_reference_function_answers_and_shows_how() -> None:
+def test_a_reference_function_provides_answers_and_demonstrations() -> None:
     def solve(row: Row) -> str:
         return str(int(row["prompt"].split()[2]) + 3)
 
@@ -166,7 +166,7 @@ def test_a_reference_function_answers_and_shows_how() -> None:
     assert sums.build(draft).solution == ("53",)
 
 
-def test_the_reference_of_a_proposed_row_is_a_proof_and_not_part_of_its_task() -> None:
+def test_the_reference_of_a_row_proves_it_and_is_not_part_of_its_task() -> None:
     sums = growing(
         {"prompt": NEW["prompt"], "reference": "53"},
         verify=lambda row, answer: answer == row.get("reference", row.get("answer")),
@@ -179,7 +179,7 @@ def test_the_reference_of_a_proposed_row_is_a_proof_and_not_part_of_its_task() -
     assert guesses.split_of(copy.scenario) is Split.TEST
 
 
-def test_a_check_of_ones_own_is_a_proof_without_an_answer() -> None:
+def test_an_accept_function_proves_a_row_without_an_answer() -> None:
     def accept(row: Row) -> bool | str:
         return True if row["prompt"].endswith("!") else "not a shout"
 
@@ -207,7 +207,7 @@ def rng() -> np.random.Generator:
         (lambda row, findings: None, "must return rows"),
     ],
 )
-def test_a_function_that_cannot_propose_is_data_and_ends_nothing(
+def test_a_failing_propose_function_is_a_verdict_and_does_not_stop_the_round(
     propose: Callable[[Row, RowFindings], Any], reason: str
 ) -> None:
     sums = from_rows(ROWS, check, propose=propose)
@@ -220,7 +220,7 @@ def test_a_function_that_cannot_propose_is_data_and_ends_nothing(
     assert result.accepted == ()
 
 
-def test_findings_say_where_the_agent_is_weak() -> None:
+def test_propose_gets_the_attempts_of_the_agent() -> None:
     seen: list[tuple[Row, RowFindings]] = []
 
     async def propose(row: Row, findings: RowFindings) -> list[Row]:
@@ -246,7 +246,7 @@ def test_findings_say_where_the_agent_is_weak() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS.names())
-def test_every_method_evolves_rows(method: str) -> None:
+def test_only_evolving_methods_add_rows_to_the_pool(method: str) -> None:
     ten = ten_rows.ten("methods")
     env = EvolvingTaskSampler(ten.make(), method, group_size=2, evolve_every_groups=4)
     for n in range(60):
@@ -270,7 +270,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), m
 
 
 @given(st.lists(TEXTS.filter(str.strip), min_size=3, max_size=12), st.integers(0, 99))
-def test_no_disguise_brings_a_held_out_row_into_training(prompts: list[str], seed: int) -> None:
+def test_a_proposed_copy_of_a_held_out_row_is_never_accepted(prompts: list[str], seed: int) -> None:
     rows = [{"prompt": prompt, "answer": "a"} for prompt in prompts]
     copies = [
         {**row, "id": f"x{n}", "prompt": f" {row['prompt'].upper()}\u200b"}
@@ -295,7 +295,7 @@ def proposal(turn: str, *actions: str) -> Proposal:
     return Proposal(description="", turns=(turn,), actions=actions, confidence=1.0)
 
 
-def test_a_models_proposal_is_proven_like_every_other() -> None:
+def test_a_row_proposed_by_a_model_passes_the_same_gates() -> None:
     sums = from_rows([*ROWS, HELD_OUT], check, propose="model")
     train = sums.tasks("train")
     context = Context(kind="boundary", task=sums.open(train[0]))
@@ -332,7 +332,7 @@ def test_a_model_proposes_rows_of_an_env_as_json() -> None:
 # Verifiers that hang.
 
 
-def test_a_function_that_hangs_is_data_in_growth_and_a_lost_episode_in_play() -> None:
+def test_a_hanging_verify_function_rejects_a_proposed_row_and_loses_an_episode() -> None:
     hung = threading.Event()
 
     def hangs(row: Row, answer: str) -> bool:

@@ -88,7 +88,7 @@ def test_a_model_judges_each_answer_once(server: FakeOpenAI, tmp_path: Path) -> 
     assert server.keys[0] == KEY
 
 
-def test_equal_questions_at_one_time_are_asked_once(server: FakeOpenAI) -> None:
+def test_concurrent_equal_questions_are_asked_once(server: FakeOpenAI) -> None:
     one, verdicts = asked(server), list[bool]()
     threads = [
         threading.Thread(target=lambda: verdicts.append(one(ROWS[0], "Thank you.")))
@@ -118,7 +118,7 @@ def test_a_fault_of_the_judge_loses_the_episode(behaviour: Any, problem: str) ->
         assert len(server.bodies) == (2 if "schema" in problem else 1), "repaired once"
 
 
-def test_after_a_fault_the_next_episode_asks_again() -> None:
+def test_the_next_episode_after_a_fault_asks_the_judge_again() -> None:
     answers = iter([Refuse(500, "Down."), Say('{"yes": true}')])
     with serving(lambda messages: next(answers)) as server:
         thanks = from_rows(ROWS, asked(server, settings={"policy.endpoint.api_key_env": "none"}))
@@ -127,7 +127,7 @@ def test_after_a_fault_the_next_episode_asks_again() -> None:
         assert play(thanks, "Thank you!") == 1.0
 
 
-def test_a_cap_on_the_cost_loses_the_episode_also_in_the_next_process(
+def test_an_episode_over_the_token_cap_is_lost_also_in_the_next_process(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     caps = {"policy.endpoint.max_tokens_total": 1500}
@@ -144,7 +144,7 @@ def test_a_cap_on_the_cost_loses_the_episode_also_in_the_next_process(
     assert len(server.bodies) == n_requests
 
 
-def test_a_judge_can_be_sent_to_other_processes_and_names_its_fields(server: FakeOpenAI) -> None:
+def test_a_judge_can_be_pickled_and_its_fields_are_checked(server: FakeOpenAI) -> None:
     one = asked(server, fields=("prompt", "secret"))
     assert pickle.loads(pickle.dumps(one)) == one
     assert one(ROWS[0], "Thank you.")

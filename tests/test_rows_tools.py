@@ -141,7 +141,7 @@ def test_an_agent_calls_tools_and_then_answers(shop: Any) -> None:
     assert env.step(str(apples * 3))[1:4] == (1.0, True, False)
 
 
-def test_a_class_has_an_object_in_each_episode_and_is_closed(shop: Any) -> None:
+def test_a_tool_class_gets_one_object_per_episode_that_is_closed_at_its_end(shop: Any) -> None:
     closed = Basket.closed
     for _ in range(2):
         env, _ = begin(shop)
@@ -168,7 +168,9 @@ def test_a_class_has_an_object_in_each_episode_and_is_closed(shop: Any) -> None:
         ("<tool_call>", "parse", "</tool_call> is missing"),
     ],
 )
-def test_a_wrong_call_is_an_error_in_words(shop: Any, action: str, kind: str, text: str) -> None:
+def test_an_invalid_call_returns_an_error_message_to_the_agent(
+    shop: Any, action: str, kind: str, text: str
+) -> None:
     env, apples = begin(shop)
     observation, reward, terminated, _, info = env.step(action)
     assert text in observation
@@ -177,7 +179,7 @@ def test_a_wrong_call_is_an_error_in_words(shop: Any, action: str, kind: str, te
     assert env.step(str(apples * 3))[1] == 1.0, "the episode goes on"
 
 
-def test_a_fault_of_the_infrastructure_loses_the_episode(shop: Any) -> None:
+def test_an_infrastructure_fault_in_a_tool_loses_the_episode(shop: Any) -> None:
     for name, message in (("broken", "the basket is gone"), ("slow", "did not return within")):
         env, _ = begin(shop)
         with pytest.raises(EnvBackendError, match=message):
@@ -188,7 +190,7 @@ def row_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "coevo-rows"}
 
 
-def test_an_episode_that_cannot_begin_leaves_nothing_open() -> None:
+def test_a_failed_reset_closes_the_tools_it_opened() -> None:
     closed: list[str] = []
 
     class First:
@@ -216,7 +218,7 @@ def test_an_episode_that_cannot_begin_leaves_nothing_open() -> None:
         assert not thread.is_alive()
 
 
-def test_an_object_is_closed_even_if_the_close_of_another_fails() -> None:
+def test_a_tool_is_closed_even_if_closing_another_fails() -> None:
     closed: list[str] = []
 
     class One:
@@ -241,7 +243,7 @@ def test_an_object_is_closed_even_if_the_close_of_another_fails() -> None:
     assert closed == ["two", "one"]
 
 
-def test_calls_are_no_answer_and_count_as_turns() -> None:
+def test_calls_are_not_answers_but_count_as_turns() -> None:
     judged: list[str] = []
 
     def verify(row: dict[str, Any], answer: str) -> bool:
@@ -269,13 +271,13 @@ def test_the_user_may_reply_to_an_answer() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_any_text_is_an_action(text: str) -> None:
+def test_any_text_is_accepted_as_an_action(text: str) -> None:
     env, _ = begin(from_rows(ROWS, check, tools=[price, multiply], name="any_text"))
     env.step(f"<tool_call>{text}")
     env.close()
 
 
-def test_results_are_texts_or_json_and_are_cut() -> None:
+def test_tool_results_are_text_or_json_and_are_capped() -> None:
     class Odd:
         def __repr__(self) -> str:
             return "an odd object"
@@ -304,7 +306,7 @@ class Address(BaseModel):
     city: str
 
 
-def test_types_are_those_of_the_annotations() -> None:
+def test_arguments_are_converted_to_the_annotated_types() -> None:
     def send(to: Address, copy: tuple[int, ...] = (), schema: str | None = None) -> str:
         return f"{to.city} {copy} {schema}"
 
@@ -340,22 +342,22 @@ def twice(row: dict[str, Any]) -> None: ...
         ([Basket({"id": 1})], "For an object, pass its methods"),
     ],
 )
-def test_tools_that_cannot_be_described_are_named(tools: list[Any], message: str) -> None:
+def test_tools_without_a_valid_schema_are_refused(tools: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_rows(ROWS, check, tools=tools)
 
 
-def test_an_env_of_a_users_own_has_its_own_actions() -> None:
+def test_tools_are_refused_for_a_users_own_env() -> None:
     with pytest.raises(ConfigError, match="not both"):
         from_rows(ROWS, env=Basket, tools=[price])
 
 
-def test_a_set_of_tools_can_be_sent_to_another_process() -> None:
+def test_a_set_of_tools_can_be_pickled() -> None:
     tools = ToolSet([price, multiply, Basket])
     assert pickle.loads(pickle.dumps(tools)).schemas == tools.schemas
 
 
-def test_a_curriculum_practises_with_tools(shop: Any) -> None:
+def test_a_sampler_practises_rows_with_tools(shop: Any) -> None:
     env = EvolvingTaskSampler(shop.make(), "sec", group_size=2)
     for _ in range(8):
         env.reset()
@@ -367,7 +369,7 @@ def test_a_curriculum_practises_with_tools(shop: Any) -> None:
 # Agents.
 
 
-def test_the_usual_prompt_describes_the_tools(shop: Any) -> None:
+def test_the_default_prompt_describes_the_tools(shop: Any) -> None:
     env, _ = begin(shop)
     policy = ScriptedPolicy([("price of", call("price", fruit="apple")), ("response", "12")])
     agent = ChatAgent(policy, load_prompt("shop"))
@@ -413,7 +415,7 @@ def test_a_model_calls_tools_in_its_own_notation(shop: Any, style: Any) -> None:
     assert second.messages[-1].content == "6"
 
 
-def test_a_call_that_cannot_be_read_is_told_to_the_model(shop: Any) -> None:
+def test_a_call_that_cannot_be_parsed_returns_an_error_to_the_model(shop: Any) -> None:
     env, _ = begin(shop)
     policy = ScriptedPolicy([("", '{"name": "multiply", "parameters": {')])
     agent = ChatAgent(policy, load_prompt("shop"), ChatConfig(style="llama3"))
@@ -423,7 +425,7 @@ def test_a_call_that_cannot_be_read_is_told_to_the_model(shop: Any) -> None:
     assert info["error_kind"] == "parse"
 
 
-def test_styles_that_do_not_fit_are_refused() -> None:
+def test_chat_styles_that_do_not_suit_the_policy_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"webshop@.* has no tools"):
         ChatAgent(ScriptedPolicy([]), load_prompt("webshop"), ChatConfig(style="hermes"))
     with pytest.raises(ValueError, match="Set history = 'causal' or 'reasoning'"):
@@ -458,7 +460,7 @@ def test_tools_without_rows_are_refused() -> None:
         make_eval_job("webshop", "random", "val", tools=["mine.py:price"])
 
 
-def test_a_command_evaluates_an_endpoint_with_native_tools(
+def test_coevo_eval_evaluates_an_endpoint_with_native_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from coevo_gym import cli

@@ -3,7 +3,7 @@
 from coevo_gym.store.secrets import is_secret_name, redact_secrets
 
 
-def test_secrets_go_by_the_name_of_their_key() -> None:
+def test_values_under_secret_keys_are_redacted() -> None:
     value = {"api_key": "sk-1", "max_tokens": 5, "list": [{"Token": "x", "tokens": "kept"}]}
     assert redact_secrets(value) == {
         "api_key": "<redacted>",
@@ -12,7 +12,7 @@ def test_secrets_go_by_the_name_of_their_key() -> None:
     }
 
 
-def test_all_texts_under_such_a_key_go() -> None:
+def test_all_nested_texts_under_a_secret_key_are_redacted() -> None:
     settings = {"max_tokens": 5, "nested": {"auth": ["x", {"y": "z"}]}, "key": ""}
     assert redact_secrets(settings) == {
         "max_tokens": 5,
@@ -21,7 +21,7 @@ def test_all_texts_under_such_a_key_go() -> None:
     }
 
 
-def test_a_name_is_read_word_by_word() -> None:
+def test_secret_names_are_recognized_word_by_word() -> None:
     assert is_secret_name("OPENAI_API_KEY")
     assert is_secret_name("x-auth")
     assert not is_secret_name("keyboard")

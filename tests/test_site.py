@@ -53,7 +53,7 @@ class Fetched(HTMLParser):
             self.addresses.append(address)
 
 
-def test_pages_ask_the_network_for_nothing(site: Path) -> None:
+def test_pages_load_nothing_from_the_network(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:
@@ -65,7 +65,7 @@ def test_pages_ask_the_network_for_nothing(site: Path) -> None:
         assert 'class="mermaid"' not in text, "a diagram by mermaid is fetched from elsewhere"
 
 
-def test_what_is_meant_as_a_table_is_one(site: Path) -> None:
+def test_every_markdown_table_is_rendered_as_a_table(site: Path) -> None:
     """A table right below a block of code is none to Python-Markdown, though GitHub shows it."""
     for page in DOCS.rglob("*.md"):
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
@@ -74,13 +74,13 @@ def test_what_is_meant_as_a_table_is_one(site: Path) -> None:
         assert count >= meant, f"{page.name} has {meant} tables and shows {count}"
 
 
-def test_a_page_has_one_place_in_the_navigation() -> None:
+def test_no_page_is_in_the_navigation_twice() -> None:
     pages = re.findall(r"^ +- .*?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert len(pages) > 50
     assert len(pages) == len(set(pages))
 
 
-def test_every_page_is_there_for_language_models(site: Path) -> None:
+def test_every_page_is_also_published_as_markdown(site: Path) -> None:
     for page in DOCS.rglob("*.md"):
         beside = site / page.relative_to(DOCS)
         assert beside.is_file(), f"{page.name} is not in the site as Markdown"
@@ -104,7 +104,7 @@ def test_terms_show_their_meaning_where_a_page_first_uses_them(site: Path) -> No
         assert all(f'<td id="{anchor}">' in glossary for anchor in anchors)
 
 
-def test_everything_public_is_in_the_reference(site: Path) -> None:
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
     pages = {page.name: page.read_text() for page in (site / "api").glob("*.html")}
     for name in coevo_gym.__all__:
         link = re.search(
@@ -116,7 +116,7 @@ def test_everything_public_is_in_the_reference(site: Path) -> None:
         assert f'<h2 id="coevo_gym.{name}"' in pages["index.html"], "shown by the name to import"
 
 
-def test_what_callers_use_comes_before_hooks(site: Path) -> None:
+def test_methods_for_callers_come_before_hooks_in_the_reference(site: Path) -> None:
     envs = (site / "api" / "envs.html").read_text()
     names = re.findall(r'<h3 id="coevo_gym\.envs\.base\.TaskEnv\.(\w+)"', envs)
     assert names[:4] == ["reset", "step", "render", "close"]
@@ -125,13 +125,13 @@ def test_what_callers_use_comes_before_hooks(site: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["faq", "hyperparameter", "colab", "bug", "cite"])
-def test_a_search_finds_what_people_look_for(site: Path, word: str) -> None:
+def test_the_search_index_has_a_title_for_a_common_word(site: Path, word: str) -> None:
     (index,) = (site / "search").glob("search_index.json")
     titles = [doc["title"] for doc in json.loads(index.read_text())["docs"]]
     assert any(re.search(rf"\b{word}", title, re.IGNORECASE) for title in titles)
 
 
-def test_the_table_of_trainers_and_the_block_above_it_fit(site: Path) -> None:
+def test_the_table_of_trainers_and_its_code_block_fit_into_the_page(site: Path) -> None:
     from tests.view import browsing
 
     with browsing.browser() as browser:
@@ -165,7 +165,7 @@ def rgb(digits: str) -> tuple[float, ...]:
     return tuple(part / 255 for part in bytes.fromhex(digits))
 
 
-def test_the_index_for_language_models_has_its_form() -> None:
+def test_llms_txt_is_well_formed_and_lists_every_page() -> None:
     title, *rest = (ROOT / "llms.txt").read_text().splitlines()
     assert title.startswith("# ")
     assert rest[1].startswith("> ")
@@ -182,7 +182,7 @@ def test_the_index_for_language_models_has_its_form() -> None:
 
 
 @pytest.mark.parametrize("name", ["site_hooks", "docstrings"])
-def test_examples_of_the_hooks(name: str) -> None:
+def test_examples_in_the_scripts_of_the_docs_run(name: str) -> None:
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -23,14 +23,14 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
 
 
 @given(ANY_TEXT, st.integers(64, 200))
-def test_cleaned_text_is_a_member(text: str, limit: int) -> None:
+def test_cleaned_text_is_a_member_of_the_space(text: str, limit: int) -> None:
     cleaned = clean_text(text * 5, limit)
     assert UnicodeText(limit).contains(cleaned)
     cleaned.encode()
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_clean_text_keeps_what_is_clean(text: str) -> None:
+def test_clean_text_returns_valid_text_unchanged(text: str) -> None:
     assert clean_text(text, 100_000) == text
 
 
@@ -41,29 +41,29 @@ def test_cut_text_says_how_much_is_missing() -> None:
 
 
 @given(st.integers(0, 1000))
-def test_samples_are_members(seed: int) -> None:
+def test_samples_are_members_of_the_space(seed: int) -> None:
     space = UnicodeText(64, seed=seed)
     assert space.contains(space.sample())
     assert space.from_jsonable(space.to_jsonable(["a", "é"])) == ["a", "é"]
 
 
-def test_not_members() -> None:
+def test_invalid_values_are_not_members_of_the_space() -> None:
     space = UnicodeText(64)
     assert not any(map(space.contains, (1, None, b"a", "x" * 65, "\ud800", ["a"])))
 
 
-def test_bad_limit_is_named() -> None:
+def test_a_too_small_max_length_is_refused() -> None:
     with pytest.raises(ValueError, match="max_length >= 64, got 3"):
         UnicodeText(3)
 
 
-def test_equality_and_repr() -> None:
+def test_equality_and_repr_depend_on_max_length() -> None:
     assert UnicodeText(64) == UnicodeText(64) != UnicodeText(65)
     assert repr(UnicodeText(64)) == "UnicodeText(64)"
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=64), min_size=1, max_size=4))
-def test_texts_in_shared_memory_are_read_as_they_were_written_last(texts: list[str]) -> None:
+def test_shared_memory_returns_the_text_written_last(texts: list[str]) -> None:
     space, n = UnicodeText(64), len(texts)
     memory = create_shared_memory(space, n, multiprocessing.get_context())
     shared = read_from_shared_memory(space, memory, n)
@@ -75,7 +75,7 @@ def test_texts_in_shared_memory_are_read_as_they_were_written_last(texts: list[s
         assert copy.deepcopy(shared) in batch_space(space, n)
 
 
-def test_texts_lie_in_shared_memory_beside_others() -> None:
+def test_shared_memory_stores_several_texts_of_a_dict_space() -> None:
     space = Dict({"obs": UnicodeText(64), "said": UnicodeText(128)})
     memory = create_shared_memory(space, 2, multiprocessing.get_context("spawn"))
     shared = read_from_shared_memory(space, memory, 2)
@@ -86,7 +86,7 @@ def test_texts_lie_in_shared_memory_beside_others() -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * 65, "\ud800", 3])
-def test_what_is_no_member_does_not_get_into_shared_memory(value: object) -> None:
+def test_a_value_outside_the_space_is_not_written_to_shared_memory(value: object) -> None:
     space = UnicodeText(64)
     memory = create_shared_memory(space, 2, multiprocessing.get_context())
     with pytest.raises(ValueError, match=r"does not belong to UnicodeText\(64\): "):
@@ -94,6 +94,6 @@ def test_what_is_no_member_does_not_get_into_shared_memory(value: object) -> Non
     assert read_from_shared_memory(space, memory, 2)[:] == ("", "")
 
 
-def test_there_is_a_text_to_begin_with() -> None:
+def test_the_zero_array_is_the_empty_text() -> None:
     assert create_zero_array(UnicodeText(64)) == ""
     assert create_zero_array(Dict({"obs": UnicodeText(64)})) == {"obs": ""}

@@ -66,7 +66,7 @@ def test_a_copy_of_a_held_out_task_is_refused(benchmark: str, split: Split, tmp_
 
 @pytest.mark.parametrize("benchmark", OURS, indirect=True)
 @pytest.mark.parametrize("split", HELD_OUT)
-def test_a_training_scenario_hides_no_held_out_world(
+def test_a_held_out_task_with_a_training_scenario_is_refused(
     benchmark: str, split: Split, tmp_path: Path
 ) -> None:
     task = coevo_gym.tasks(benchmark, split)[0]
@@ -76,7 +76,9 @@ def test_a_training_scenario_hides_no_held_out_world(
     assert_refused(relabelled(task, **words), tmp_path)
 
 
-def test_an_unknown_scenario_hides_no_held_out_world(benchmark: str, tmp_path: Path) -> None:
+def test_a_held_out_task_with_an_unknown_scenario_is_refused(
+    benchmark: str, tmp_path: Path
+) -> None:
     task = coevo_gym.tasks(benchmark, Split.TEST)[0]
     copy = relabelled(task, scenario="nowhere")
     with pytest.raises((SplitLeakError, TaskError)):
@@ -92,12 +94,12 @@ def assert_every_side_is_known(benchmark: str, tasks: Sequence[Task]) -> None:
     assert [task.name for task in tasks if side_of(task) is not task.split] == []
 
 
-def test_native_tasks_lie_where_they_say(benchmark: str) -> None:
+def test_native_tasks_belong_to_the_split_they_name(benchmark: str) -> None:
     for split in NATIVE_SPLITS:
         assert_every_side_is_known(benchmark, coevo_gym.tasks(benchmark, split)[:200])
 
 
-def test_held_out_tasks_are_evaluated_as_they_are(benchmark: str) -> None:
+def test_held_out_tasks_can_be_played_under_their_own_split(benchmark: str) -> None:
     for split in HELD_OUT:
         task = coevo_gym.tasks(benchmark, split)[0]
         env = make_env(benchmark, task)
@@ -108,7 +110,9 @@ def test_held_out_tasks_are_evaluated_as_they_are(benchmark: str) -> None:
 # Official data.
 
 
-def test_official_goals_and_the_originals_test_goals(official_data: Path, tmp_path: Path) -> None:
+def test_original_test_goals_are_refused_even_for_training_products(
+    official_data: Path, tmp_path: Path
+) -> None:
     """Products of the original's test goals are training products, too; its goals are not."""
     train = coevo_gym.tasks("webshop", "train")
     assert_every_side_is_known("webshop", train[:300])
@@ -121,7 +125,9 @@ def test_official_goals_and_the_originals_test_goals(official_data: Path, tmp_pa
     assert_refused(relabelled(tasks[0]), tmp_path)
 
 
-def test_official_games_and_their_goals(official_games: Path, tmp_path: Path) -> None:
+def test_official_validation_games_are_refused_even_in_training_scenes(
+    official_games: Path, tmp_path: Path
+) -> None:
     """The scenes of validation games are training scenes; the games are not."""
     for split in NATIVE_SPLITS:
         assert_every_side_is_known("alfworld", coevo_gym.tasks("alfworld", split)[::7])
@@ -144,7 +150,7 @@ def test_official_games_and_their_goals(official_games: Path, tmp_path: Path) ->
 # What is alike, written otherwise.
 
 
-def test_the_order_of_a_config_hides_nothing(tmp_path: Path) -> None:
+def test_a_held_out_bfcl_task_with_a_reordered_config_is_refused(tmp_path: Path) -> None:
     task = coevo_gym.tasks("bfcl", "test")[0]
     assert isinstance(task.world, BFCLWorld)
     config = json.loads(task.world.config)
@@ -156,7 +162,7 @@ def test_the_order_of_a_config_hides_nothing(tmp_path: Path) -> None:
     assert_refused(relabelled(task, world=world, scenario=scenario), tmp_path)
 
 
-def test_a_scheme_has_a_border_of_its_own(tmp_path: Path) -> None:
+def test_each_bfcl_scheme_defines_its_own_split(tmp_path: Path) -> None:
     """Under AgentEvolver's scheme the first hundred numbers train, and the others validate."""
     held_out = coevo_gym.tasks("bfcl", "test")
     early = next(task for task in held_out if int(task.scenario.rpartition("_")[2]) < 100)
@@ -168,7 +174,9 @@ def test_a_scheme_has_a_border_of_its_own(tmp_path: Path) -> None:
     assert_refused(late, tmp_path, scheme="agentevolver")
 
 
-def test_the_check_lists_no_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_split_check_does_not_list_all_native_tasks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Making an env of a file, and each reset, take no look at all held-out tasks."""
     tasks = coevo_gym.tasks("webshop", "train")[:3]
     path = tmp_path / "tasks.jsonl"
@@ -183,7 +191,7 @@ def test_the_check_lists_no_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         assert env.reset(options={"task": task})[1]["task_id"] == task.id
 
 
-def test_a_malformed_claim_names_its_task() -> None:
+def test_the_error_for_a_malformed_task_names_the_task() -> None:
     task = coevo_gym.tasks("bfcl", "train")[0]
     with pytest.raises(CoevoError, match="mine cannot be run: BFCL has no scenario 'base_1'"):
         make_env("bfcl", relabelled(task, scenario="base_1", name="mine"))

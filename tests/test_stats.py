@@ -62,18 +62,18 @@ NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
 numbers = st.lists(st.floats(-1, 1), min_size=1, max_size=10)
 
 
-def test_every_formula_of_statistics_has_numbers_here() -> None:
+def test_every_statistics_formula_has_expected_numbers() -> None:
     assert NUMBERS.keys() == STATISTICS.keys()
     assert STATISTICS.keys() <= FORMULAS.keys()
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers(name: str) -> None:
+def test_a_statistics_formula_matches_the_expected_numbers(name: str) -> None:
     inputs, expected = NUMBERS[name]
     assert are_equal(FORMULAS[name](inputs), expected), FORMULAS[name](inputs)
 
 
-def test_examples() -> None:
+def test_docstring_examples_run() -> None:
     assert doctest.testmod(stats).failed == 0
 
 
@@ -87,14 +87,14 @@ def test_examples() -> None:
         (99, 1.984217, 2.626405),
     ],
 )
-def test_students_t(df: int, at_975: float, at_995: float) -> None:
+def test_student_t_quantiles_match_published_values(df: int, at_975: float, at_995: float) -> None:
     assert student_t_quantile(0.975, df) == pytest.approx(at_975, abs=1e-6)
     assert student_t_quantile(0.995, df) == pytest.approx(at_995, abs=1e-6)
     assert student_t_quantile(0.025, df) == pytest.approx(-at_975, abs=1e-6)
     assert student_t_quantile(0.5, df) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_holm() -> None:
+def test_holm_matches_r() -> None:
     """The adjusted p-values of R's ``p.adjust(p, "holm")``."""
     p_values = holm([0.01, 0.04, 0.03, 0.005, 0.2])
     assert p_values == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.2])
@@ -120,7 +120,7 @@ def test_one_pair_has_no_interval() -> None:
     assert math.isnan(summary.high)
 
 
-def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
+def test_the_paired_interval_has_its_nominal_coverage() -> None:
     rng = np.random.default_rng(7)
     count = 0
     for _ in range(2000):
@@ -130,7 +130,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 16, 17])
-def test_sign_flip_of_differences_that_all_point_one_way(n: int) -> None:
+def test_the_sign_flip_p_value_is_smallest_if_all_differences_have_one_sign(n: int) -> None:
     p = sign_flip_test([0.1 * (i + 1) for i in range(n)])
     if n <= stats.EXACT:
         assert p == 2 / 2**n
@@ -138,7 +138,7 @@ def test_sign_flip_of_differences_that_all_point_one_way(n: int) -> None:
         assert 1 / 100_001 <= p < 1e-3
 
 
-def test_drawn_sign_flips_are_near_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_sign_flips_approximate_the_exact_p_value(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.random.default_rng(3).normal(0.4, 1.0, 12).tolist()
     exact = sign_flip_test(differences)
     monkeypatch.setattr(stats, "EXACT", 0)
@@ -148,14 +148,14 @@ def test_drawn_sign_flips_are_near_all_of_them(monkeypatch: pytest.MonkeyPatch) 
     assert estimate == pytest.approx(exact, abs=0.01)
 
 
-def test_sign_flip_does_not_mind_the_order_of_addition() -> None:
+def test_the_sign_flip_p_value_does_not_depend_on_the_order_of_the_values() -> None:
     values = [0.1, 0.2, 0.3, -0.7, 1e-3]
     assert len({sign_flip_test(np.roll(values, k).tolist()) for k in range(5)}) == 1
     assert sign_flip_test([0.0, 0.0, 0.0]) == 1.0
 
 
 @given(numbers)
-def test_p_values_are_probabilities_and_know_no_side(differences: list[float]) -> None:
+def test_p_values_are_probabilities_and_two_sided(differences: list[float]) -> None:
     for test in (sign_test, sign_flip_test):
         p = test(differences)
         assert 0 < p <= 1
@@ -163,13 +163,13 @@ def test_p_values_are_probabilities_and_know_no_side(differences: list[float]) -
 
 
 @given(numbers)
-def test_what_is_compared_with_itself_differs_by_nothing(values: list[float]) -> None:
+def test_a_series_compared_with_itself_has_no_difference(values: list[float]) -> None:
     summary = paired_difference(values, values)
     assert (summary.mean, summary.wins, summary.ties) == (0.0, 0, len(values))
 
 
 @given(numbers, st.floats(-1, 1))
-def test_intervals_lie_around_the_mean_and_move_with_it(values: list[float], by: float) -> None:
+def test_paired_intervals_contain_the_mean_difference(values: list[float], by: float) -> None:
     mean, _ = mean_and_sd(values)
     summary = paired_difference([value + by for value in values], [by] * len(values))
     if len(values) > 1:
@@ -177,12 +177,12 @@ def test_intervals_lie_around_the_mean_and_move_with_it(values: list[float], by:
         assert summary.high >= mean - 1e-9
 
 
-def test_a_curve_of_one_point_is_as_high_as_it() -> None:
+def test_efficiency_gives_the_step_that_reaches_the_target_and_the_mean_height() -> None:
     assert efficiency([(5, 3.0)], [(0, 3.0)]) == (5, 3.0)
     assert efficiency([(0, 1.0), (10, 2.0)], [(0, 50.0)]) == (None, 1.5)
 
 
-def test_no_correlation_where_nothing_varies() -> None:
+def test_the_correlation_of_constant_values_is_undefined() -> None:
     assert math.isnan(point_biserial([1.0, 1.0], [0, 1]))
     assert math.isnan(point_biserial([1.0, 2.0], [1, 1]))
 
@@ -199,12 +199,12 @@ def test_no_correlation_where_nothing_varies() -> None:
         ("ab" * 4 + "c", "ab" * 4 + "b", (8 / 9 - 36 / 81) / (1 - 36 / 81)),
     ],
 )
-def test_kappa_by_hand(first: str, second: str, kappa: float) -> None:
+def test_cohen_kappa_matches_hand_computed_values(first: str, second: str, kappa: float) -> None:
     assert cohen_kappa(first, second) == pytest.approx(kappa)
     assert cohen_kappa(second, first) == pytest.approx(kappa)
 
 
-def test_kappa_of_a_single_label_is_not_defined() -> None:
+def test_cohen_kappa_of_a_single_label_is_undefined() -> None:
     assert math.isnan(cohen_kappa([1, 1], [1, 1]))
 
 
@@ -228,12 +228,12 @@ def test_kappa_of_a_single_label_is_not_defined() -> None:
         (lambda: student_t_quantile(0.5, 0), "df >= 1"),
     ],
 )
-def test_bad_input_is_named(wrong: Any, message: str) -> None:
+def test_invalid_input_is_refused(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
 
 
-def test_the_interval_of_paired_shares_by_hand_and_at_its_edges() -> None:
+def test_the_paired_shares_interval_matches_hand_computed_values() -> None:
     low, high = paired_shares_interval([1] * 12 + [-1] * 4 + [0] * 34)
     mean, variance = 8 / 52, 18 / 52 - (8 / 52) ** 2
     half = 1.959963984540054 * math.sqrt(variance / 52)
@@ -244,7 +244,7 @@ def test_the_interval_of_paired_shares_by_hand_and_at_its_edges() -> None:
         paired_shares_interval([0, 2])
 
 
-def test_the_interval_of_paired_shares_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_paired_shares_interval_has_its_nominal_coverage() -> None:
     rng = np.random.default_rng(0)
     draws = rng.choice([1, -1, 0], size=(2000, 30), p=[0.3, 0.1, 0.6])
     hits = [low <= 0.2 <= high for low, high in map(paired_shares_interval, draws.tolist())]

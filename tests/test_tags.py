@@ -26,7 +26,7 @@ ALL = ("webshop", "bfcl", "alfworld", "appworld", "toy")
 
 
 @pytest.mark.parametrize("name", ["alfworld", "appworld", "toy"])  # others: tests/test_contract.py
-def test_the_contract_of_tags(name: str, engine: Callable[[str], None]) -> None:
+def test_a_benchmark_keeps_the_contract_of_tags(name: str, engine: Callable[[str], None]) -> None:
     engine(name)
     check_tags(name)
 
@@ -44,7 +44,7 @@ def test_the_contract_of_tags(name: str, engine: Callable[[str], None]) -> None:
         (lambda self, task: ("is:task",) if isinstance(task, Task) else ("is:draft",), "its draft"),
     ],
 )
-def test_the_contract_of_tags_can_fail(
+def test_the_contract_of_tags_rejects_invalid_tags(
     tags: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WebShopBenchmark, "tags", tags)
@@ -69,7 +69,7 @@ def test_no_engine_is_started_for_tags(
     assert all(tags_of(task) for task in tasks)
 
 
-def test_webshop_tells_department_family_and_options() -> None:
+def test_webshop_tags_are_category_family_and_options() -> None:
     tasks = coevo_gym.tasks("webshop", "train")
     asked = next(task for task in tasks if task.verifier.options)  # type: ignore[attr-defined]
     kinds = [tag.partition(":")[0] for tag in tags_of(asked)]
@@ -78,7 +78,7 @@ def test_webshop_tells_department_family_and_options() -> None:
     assert len(families) == 72
 
 
-def test_alfworld_tells_scene_goal_and_object(engine: Callable[[str], None]) -> None:
+def test_alfworld_tags_are_goal_object_and_scene(engine: Callable[[str], None]) -> None:
     engine("alfworld")
     task = coevo_gym.tasks("alfworld", "train")[0]
     evolved = task.model_copy(
@@ -95,7 +95,7 @@ def test_alfworld_tells_scene_goal_and_object(engine: Callable[[str], None]) -> 
     )
 
 
-def test_bfcl_tells_backends_and_turns() -> None:
+def test_bfcl_tags_are_backends_and_number_of_turns() -> None:
     tasks = coevo_gym.tasks("bfcl", "train")
     tags = {tag for task in tasks for tag in tags_of(task)}
     assert {tag for tag in tags if tag.startswith("turns:")} == {
@@ -119,7 +119,7 @@ def test_bfcl_tells_backends_and_turns() -> None:
         ("Rename all in ~/bills.", ("app:file_system", "goal:change")),
     ],
 )
-def test_appworld_reads_apps_and_kind_of_wish_from_words(
+def test_appworld_tags_are_read_from_the_instruction(
     instruction: str, tags: tuple[str, ...]
 ) -> None:
     task = (
@@ -128,7 +128,7 @@ def test_appworld_reads_apps_and_kind_of_wish_from_words(
     assert get_benchmark("appworld").tags(task) == tags
 
 
-def test_appworld_tells_the_apps_that_its_references_call(engine: Callable[[str], None]) -> None:
+def test_appworld_tags_are_the_apps_that_the_reference_calls(engine: Callable[[str], None]) -> None:
     engine("appworld")
     known = {"supervisor", "api_docs"}
     for task in coevo_gym.tasks("appworld", "train"):
@@ -137,14 +137,14 @@ def test_appworld_tells_the_apps_that_its_references_call(engine: Callable[[str]
         assert apps == {part.partition(".")[0] for part in parts} - known, task.instruction
 
 
-def test_a_benchmark_without_tags_is_told_by_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_without_tags_uses_the_scenario_as_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     task = get_benchmark("toy").tasks(Split.TRAIN)[0]
     assert tags_of(task) != (f"scenario:{task.scenario}",)
     monkeypatch.delattr(ToyBenchmark, "tags")
     assert tags_of(task) == (f"scenario:{task.scenario}",)
 
 
-def test_tags_are_cleaned() -> None:
+def test_tags_are_cleaned_and_sorted() -> None:
     assert tags_from([("b", " two\n words "), ("a", "x:y"), ("c", " ")]) == ("a:x:y", "b:two words")
 
 

@@ -28,7 +28,7 @@ def task() -> Task:
     return coevo_gym.tasks("toy", "train")[0]
 
 
-def test_labels_are_outside_the_id(task: Task) -> None:
+def test_the_id_does_not_depend_on_labels(task: Task) -> None:
     other = task.model_copy(
         update={"name": "x", "split": Split.TEST, "solution": (), "provenance": {"a": 1}}
     )
@@ -45,7 +45,7 @@ def test_labels_are_outside_the_id(task: Task) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_content_is_in_the_id(task: Task, change: dict[str, Any]) -> None:
+def test_the_id_depends_on_the_content(task: Task, change: dict[str, Any]) -> None:
     assert task.model_copy(update=change).id != task.id
 
 
@@ -104,7 +104,7 @@ KEPT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("benchmark", KEPT)
-def test_ids_change_with_the_schema_version_only(benchmark: str) -> None:
+def test_ids_do_not_change_within_a_schema_version(benchmark: str) -> None:
     """Task files and runs that people have hold these ids: a change of what is hashed breaks them.
 
     If it has to be, ``SCHEMA_VERSION`` goes up, and there is a way to take old files along.
@@ -115,7 +115,7 @@ def test_ids_change_with_the_schema_version_only(benchmark: str) -> None:
     assert Task.from_json(json.dumps(data)).id == id
 
 
-def test_json_and_pickle_round_trip(task: Task) -> None:
+def test_a_task_survives_json_and_pickle_round_trips(task: Task) -> None:
     for again in (Task.from_json(task.to_json()), pickle.loads(pickle.dumps(task))):
         assert again == task
         assert again.id == task.id
@@ -143,7 +143,7 @@ def test_the_id_does_not_depend_on_knowing_the_benchmark(task: Task) -> None:
     assert unknown.id == known.id
 
 
-def test_nothing_can_be_changed(task: Task) -> None:
+def test_a_task_is_immutable(task: Task) -> None:
     with pytest.raises(ValidationError):
         task.instruction = "other"  # type: ignore[misc]
     with pytest.raises(TypeError, match="cannot be modified"):
@@ -157,13 +157,13 @@ def test_infinite_numbers_and_surrogates_are_refused(task: Task) -> None:
         task.model_copy(update={"instruction": "\ud800"})
 
 
-def test_bad_json_is_a_task_error() -> None:
+def test_invalid_json_is_a_task_error() -> None:
     with pytest.raises(TaskError, match="not valid task JSON"):
         Task.from_json('{"benchmark": "toy"}')
 
 
 @given(JSON)
-def test_freeze_and_thaw(value: Any) -> None:
+def test_frozen_values_are_hashable_and_thaw_to_the_original(value: Any) -> None:
     frozen = freeze(value)
     hash(frozen)
     assert thaw(frozen) == value
@@ -179,7 +179,7 @@ def test_frozen_dict_refuses_every_change() -> None:
         frozen |= {"b": 2}
 
 
-def test_evolution_data_round_trips(task: Task) -> None:
+def test_contexts_drafts_rounds_and_results_survive_a_json_round_trip(task: Task) -> None:
     context = Context(kind="boundary", task=task, actions=("press red",), summary="s")
     draft = Draft(
         benchmark="toy",

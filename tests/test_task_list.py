@@ -13,7 +13,7 @@ from coevo_gym.core.task_file import TaskList
 
 
 @pytest.mark.parametrize("benchmark", ["webshop", "bfcl", "alfworld"])
-def test_a_list_of_tasks_says_what_it_is(benchmark: str) -> None:
+def test_the_repr_of_a_task_list_gives_size_split_and_names(benchmark: str) -> None:
     tasks = coevo_gym.tasks(benchmark, "val")
     expected = f"<{len(tasks)} val tasks of {benchmark}, from {tasks[0].name} to {tasks[-1].name}>"
     assert repr(tasks) == expected
@@ -22,7 +22,7 @@ def test_a_list_of_tasks_says_what_it_is(benchmark: str) -> None:
     assert pickle.loads(pickle.dumps(tasks)) == tasks
 
 
-def test_a_list_is_the_tuple_that_it_holds() -> None:
+def test_a_task_list_equals_the_tuple_of_its_tasks() -> None:
     tasks = coevo_gym.tasks("bfcl", "val")
     assert isinstance(tasks, TaskList)
     assert tasks == tuple(tasks)

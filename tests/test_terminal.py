@@ -87,12 +87,12 @@ def test_a_terminal_shows_control_characters_by_name(draw: Callable[[SafeConsole
     assert SHOWN.replace("[BEL]", "") in output.replace("[BEL]", "")  # Rich drops some by itself
 
 
-def test_names_take_part_in_the_width_of_a_table() -> None:
+def test_names_of_control_characters_count_in_the_width_of_a_table() -> None:
     lines = seen(a_table).splitlines()
     assert len({len(line) for line in lines if line.startswith(("│", "┃"))}) == 1
 
 
-def test_nothing_in_the_command_prints_otherwise() -> None:
+def test_commands_print_only_through_the_safe_console() -> None:
     folder = Path(coevo_gym.cli.__file__).parent
     for path in folder.rglob("*.py"):
         if "skeletons" in path.parts:
@@ -102,7 +102,7 @@ def test_nothing_in_the_command_prints_otherwise() -> None:
         assert not names & {"Console", "print"}, f"{path}: use coevo_gym.cli.output"
 
 
-def test_json_escapes_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"name": f"{EVIL}\x7f\U000e0041 é漢🙂"}
     print_json(value)
     output = capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_json_escapes_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[s
         ("webshop/é 漢 🙂", "webshop/é 漢 🙂"),
     ],
 )
-def test_a_task_has_its_name_on_a_line(name: str, expected: str) -> None:
+def test_a_task_name_is_one_line_without_control_characters(name: str, expected: str) -> None:
     task = TRAIN[0].model_copy(update={"name": name})
     assert task.name == expected
     assert task.id == TRAIN[0].id
@@ -129,7 +129,7 @@ def test_a_task_has_its_name_on_a_line(name: str, expected: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_an_endpoint_says_in_a_terminal(tmp_path: Path) -> None:
+def test_control_characters_from_an_endpoint_are_made_visible(tmp_path: Path) -> None:
     ours, its = pty.openpty()
     with FakeOpenAI(answer=lambda _: Refuse(401, f"No{TITLE}")) as server:
         command = [sys.executable, "-m", "coevo_gym.cli", "eval", "webshop", "--policy"]

@@ -19,7 +19,7 @@ def test_replay_plays_the_reference_by_default() -> None:
     assert replay(task, ("press red", "done")).score < 1.0
 
 
-def test_the_fixture_makes_envs(coevo_env: Callable[..., TaskEnv]) -> None:
+def test_the_coevo_env_fixture_makes_envs(coevo_env: Callable[..., TaskEnv]) -> None:
     env = coevo_env("webshop", coevo_gym.tasks("webshop", "val")[0].name, max_steps=2)
     assert env.step("")[3] is False
     assert env.step("")[3] is True
@@ -31,7 +31,7 @@ def test_a_seed_picks_the_task(coevo_env: Callable[..., TaskEnv]) -> None:
     assert len(set(names)) > 1
 
 
-def test_the_plugin_is_found_by_other_projects(pytester: pytest.Pytester) -> None:
+def test_other_projects_can_use_the_pytest_plugin(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_buying_nothing_scores_nothing(coevo_env):
@@ -41,6 +41,6 @@ def test_the_plugin_is_found_by_other_projects(pytester: pytest.Pytester) -> Non
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
-def test_unknown_benchmark() -> None:
+def test_the_error_for_an_unknown_benchmark_lists_the_registered_ones() -> None:
     with pytest.raises(coevo_gym.CoevoError, match=r"Unknown benchmark 'atari'\. Registered"):
         make_env("atari")

@@ -68,7 +68,7 @@ def test_an_episode_ends_at_the_limit_with_a_grade(
 
 
 @pytest.mark.parametrize("mode", [None, "sync", "async"])
-def test_so_it_does_in_vector_envs(mode: Any) -> None:
+def test_an_episode_in_a_vector_env_ends_at_the_limit_with_a_grade(mode: Any) -> None:
     envs = gym.make_vec("Toy-v0", 2, vectorization_mode=mode, max_episode_steps=2)
     try:
         envs.reset(seed=0)
@@ -81,7 +81,7 @@ def test_so_it_does_in_vector_envs(mode: Any) -> None:
         envs.close()
 
 
-def test_a_limit_takes_the_place_of_the_default_and_the_lowest_of_several_holds() -> None:
+def test_a_limit_replaces_the_default_and_the_lowest_of_several_applies() -> None:
     assert limit_of(gym.make("Toy-v0")) == limit_of(gym.make("Toy-v0", max_episode_steps=-1)) == 8
     assert limit_of(gym.make("Toy-v0", max_episode_steps=30)) == 30
     assert limit_of(gym.make("Toy-v0", max_episode_steps=30, max_steps=5)) == 5
@@ -112,7 +112,7 @@ class Twice(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
 
-def test_a_limit_is_told_to_nobody_else() -> None:
+def test_a_limit_applies_only_to_the_env_that_it_wraps() -> None:
     gym.register("Outer-v0", entry_point=Outer)
     try:
         outer = cast(Outer, gym.make("Outer-v0", max_episode_steps=2).unwrapped)
@@ -147,8 +147,8 @@ class Presses:
         return [Act("press red") for _ in views]
 
 
-class TestAWrapperThatEnds:
-    def test_a_rollout_grades_what_is_cut(self) -> None:
+class TestWrapperThatTruncates:
+    def test_a_rollout_grades_the_truncated_episode(self) -> None:
         tickets = [Ticket(f"g/{i}", task, "g", i) for i, task in enumerate(TRAIN[:2])]
         pool = EnvPool(lambda: Ends(gym.make("Toy-v0")))
         result = rollout(tickets, Presses(), pool)
@@ -156,7 +156,9 @@ class TestAWrapperThatEnds:
         ends = [(len(t.steps), t.end_reason, t.success) for t in result.trajectories if t]
         assert ends == [(2, EndReason.TIME_LIMIT, False)] * 2
 
-    def test_a_vector_env_grades_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_vector_env_grades_the_truncated_episode(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         envs = TaskVectorEnv("Toy-v0", 2)
         envs.envs = [Ends(env) for env in envs.envs]
         envs.reset(seed=0)
@@ -169,16 +171,14 @@ class TestAWrapperThatEnds:
         assert infos["score"].tolist()[1] == -1.0
         assert infos["score"].tolist()[0] >= 0.0
 
-    def test_an_episode_of_which_the_grade_fails_is_lost(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_episode_whose_grading_fails_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         break_engines(monkeypatch, "_grade", lambda env: True)
         ticket = Ticket("g/0", TRAIN[0], "g", 0)
         result = rollout([ticket], Presses(), EnvPool(lambda: Ends(gym.make("Toy-v0"))))
         assert isinstance(result.faults[0], EnvBackendError)
 
 
-def test_a_vector_env_cuts_one_of_its_episodes() -> None:
+def test_a_vector_env_can_cut_a_single_episode() -> None:
     envs = TaskVectorEnv("Toy-v0", 2)
     envs.reset(seed=0)
     envs.cut(1, EndReason.MAX_TOKENS)

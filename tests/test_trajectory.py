@@ -58,7 +58,7 @@ def choice(version: int = UNKNOWN_VERSION) -> ChoiceDecision:
     return ChoiceDecision(View("Do.", "A room."), ("go", "stay"), 1, -0.7, version)
 
 
-def test_ends_that_say_nothing_about_the_agent() -> None:
+def test_only_four_end_reasons_count_as_lost() -> None:
     lost = {reason for reason in EndReason if reason.lost}
     assert lost == {
         EndReason.WORKER_LOST,
@@ -68,13 +68,13 @@ def test_ends_that_say_nothing_about_the_agent() -> None:
     }
 
 
-def test_the_versions_of_a_policy_that_changed_while_the_episode_ran() -> None:
+def test_policy_versions_contains_every_version_used_in_an_episode() -> None:
     assert trajectory(policy_version=4).policy_versions == {4}
     assert trajectory(None, tokens(), choice(), policy_version=4).policy_versions == {4}
     assert trajectory(tokens(5), None, choice(6), policy_version=4).policy_versions == {5, 6}
 
 
-def test_files_from_before_are_read() -> None:
+def test_trajectories_of_older_versions_are_read() -> None:
     old = trajectory_from_json(json.loads(OLD))
     assert [step.said for step in old.steps] == ["", ""]
     assert (old.cue_ids, old.interface, old.last_observation) == ((), "", "")
@@ -94,7 +94,7 @@ def test_files_from_before_are_read() -> None:
     st.text(),
     st.text(),
 )
-def test_all_of_a_trajectory_survives_json(
+def test_a_trajectory_survives_a_json_round_trip(
     rows: list[tuple[Any, int, str]], cue_ids: list[str], interface: str, last: str
 ) -> None:
     steps = tuple(
@@ -125,7 +125,7 @@ class TestRecord:
             env.step(action)
         return env
 
-    def test_it_keeps_what_the_agent_said_and_what_it_saw_last(self) -> None:
+    def test_a_record_contains_the_agents_texts_and_the_last_observation(self) -> None:
         acts = [Act("press red", tokens(3), "I press red."), Act("done", None)]
         record = trajectory_of(self.played("press red", "done"), acts=acts, policy_version=3)
         assert [(s.action, s.said, s.decision) for s in record.steps] == [
@@ -135,18 +135,18 @@ class TestRecord:
         assert record.last_observation.endswith("Pressed: red.")
         assert record.policy_versions == {3}
 
-    def test_an_episode_that_ends_before_it_began_shows_its_first_observation(self) -> None:
+    def test_an_episode_without_steps_records_its_first_observation(self) -> None:
         env = self.played()
         env.cut(EndReason.CONTEXT_OVERFLOW)
         record = eval_trajectory_of(env)
         assert record.steps == ()
         assert record.last_observation.endswith("Pressed: nothing.")
 
-    def test_an_evaluation_has_no_place_for_guidance(self) -> None:
+    def test_an_evaluation_record_has_no_fields_for_guidance(self) -> None:
         record = eval_trajectory_of(self.played("done"))
         assert not {"cue_ids", "interface"} & set(type(record).__dataclass_fields__)
 
-    def test_every_step_needs_its_act(self) -> None:
+    def test_a_record_needs_one_act_per_step(self) -> None:
         env = self.played("press red", "done")
         with pytest.raises(ValueError, match="2 steps needs an act for each step, got 1"):
             trajectory_of(env, acts=[Act("press red")])

@@ -11,7 +11,7 @@ from coevo_gym.runs.config.sources import load_config
 from tests.conftest import forget_user_settings
 
 
-def test_the_users_variables_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_environment_variables_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", "/nowhere")
     monkeypatch.setenv("COEVO_CFG__EVALUATION__N_TASKS", "7")
     monkeypatch.setenv("COEVO_TEST_WEBSHOP_DATA", "/kept")
@@ -27,7 +27,7 @@ def seen_by_a_session_fixture() -> str:
     return os.environ["COEVO_HOME"]
 
 
-def test_fixtures_of_a_session_have_the_same_home(
+def test_session_fixtures_have_the_same_home_as_tests(
     seen_by_a_session_fixture: str, coevo_home: Path
 ) -> None:
     assert seen_by_a_session_fixture == os.environ["COEVO_HOME"] == str(coevo_home)

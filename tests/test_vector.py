@@ -15,7 +15,7 @@ IDS = ["Toy-v0", "CoEvolve-WebShop-v0"]
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_equal_to_sequential_stepping(env_id: str) -> None:
+def test_a_vector_env_equals_sequential_stepping(env_id: str) -> None:
     """All the way to the end of every episode, with tasks of different lengths."""
     benchmark = "toy" if env_id == "Toy-v0" else "webshop"
     tasks = coevo_gym.tasks(benchmark, "train")[:12]
@@ -39,7 +39,7 @@ def test_equal_to_sequential_stepping(env_id: str) -> None:
                 assert {key: infos[key][i] for key in info} == info
 
 
-def test_each_env_has_its_own_task_and_a_mask_resets_some() -> None:
+def test_each_env_has_its_own_task_and_a_mask_resets_only_some_envs() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=3)
     envs.reset(options={"tasks": [TRAIN[0], TRAIN[1].name, None]}, seed=[None, None, 7])
     assert envs.tasks[:2] == (TRAIN[0], TRAIN[1])
@@ -67,7 +67,7 @@ def test_next_step_autoreset_ignores_the_action_after_the_end() -> None:
 
 @pytest.mark.parametrize("hook", ["_act", "_grade"])
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
-def test_an_episode_that_its_engine_loses_ends_and_the_others_go_on(
+def test_an_episode_lost_by_its_engine_ends_and_the_others_continue(
     monkeypatch: pytest.MonkeyPatch, mode: str, hook: str
 ) -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=3, autoreset_mode=mode)
@@ -99,7 +99,7 @@ def test_an_episode_that_its_engine_loses_ends_and_the_others_go_on(
 
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
 @pytest.mark.parametrize("faults", [1, 2])
-def test_a_reset_that_the_engine_fails_is_tried_once_more(
+def test_a_reset_that_fails_in_the_engine_is_retried_once(
     monkeypatch: pytest.MonkeyPatch, mode: str, faults: int
 ) -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=3, autoreset_mode=mode)
@@ -125,12 +125,12 @@ def test_a_reset_that_the_engine_fails_is_tried_once_more(
     envs.step(["done"] * 3)
 
 
-def test_seeds() -> None:
+def test_one_seed_is_expanded_to_consecutive_seeds() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2)
     assert envs.reset(seed=4)[0] == envs.reset(seed=[4, 5])[0] == envs.reset(seed=np.int64(4))[0]
 
 
-def test_other_processes_that_inherit_nothing_share_their_observations() -> None:
+def test_spawned_processes_share_their_observations() -> None:
     envs = gym.make_vec(
         "CoEvolve-WebShop-v0",
         num_envs=2,
@@ -156,7 +156,7 @@ def test_other_processes_that_inherit_nothing_share_their_observations() -> None
         ({"autoreset_mode": "SameStep"}, "Disabled or NextStep, got SameStep"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TaskVectorEnv("Toy-v0", **arguments)  # type: ignore[arg-type]
 
@@ -169,14 +169,14 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
         ({"task": TRAIN[0]}, "got \\['task'\\]"),
     ],
 )
-def test_bad_options(options: dict[str, object], message: str) -> None:
+def test_invalid_reset_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TaskVectorEnv("Toy-v0", num_envs=2).reset(options=options)
 
 
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
 @pytest.mark.parametrize("bad", [5, None, b"done", ["done"]])
-def test_a_bad_action_moves_no_env(mode: str, bad: object) -> None:
+def test_an_invalid_action_steps_no_env(mode: str, bad: object) -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=3, autoreset_mode=mode)
     envs.reset(options={"tasks": [*TRAIN[:3]]})
     if mode == "NextStep":
@@ -188,7 +188,7 @@ def test_a_bad_action_moves_no_env(mode: str, bad: object) -> None:
     envs.step(["press red"] * 3)
 
 
-def test_the_action_of_an_env_that_is_over_is_not_looked_at() -> None:
+def test_the_action_of_a_finished_env_is_ignored() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2, autoreset_mode="NextStep")
     envs.reset(seed=0)
     envs.step(["done", "press red"])
@@ -196,7 +196,7 @@ def test_the_action_of_an_env_that_is_over_is_not_looked_at() -> None:
     assert infos["step"].tolist() == [0, 2]
 
 
-def test_actions_for_every_env() -> None:
+def test_step_needs_one_action_per_env() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2)
     envs.reset(seed=0)
     for actions in (["done"], "ab", 5):

@@ -20,7 +20,7 @@ from coevo_gym.envs.appworld import builtin
 from tests.toy import BENCHMARK, ToyEnv
 
 
-def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_only_at_long_intervals(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     patience = Patience("evolution", first_s=3, every_s=10, clock=lambda: now)
     for second in range(25):
@@ -33,7 +33,7 @@ def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_what_is_told_is_seen_without_any_set_up() -> None:
+def test_progress_is_printed_without_logging_configuration() -> None:
     code = "from coevo_gym.core.waiting import Patience; Patience('a', first_s=0).log_progress('b')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
@@ -42,7 +42,7 @@ def test_what_is_told_is_seen_without_any_set_up() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_a_round_that_takes_long_says_how_far_it_is(
+def test_a_long_round_logs_progress_unless_a_listener_gets_its_verdicts(
     heard: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(evolver, "Patience", partial(Patience, first_s=0, every_s=0))
@@ -55,7 +55,7 @@ def test_a_round_that_takes_long_says_how_far_it_is(
     assert bool(verdicts) is heard
 
 
-def test_the_built_in_world_is_announced_and_not_made_by_a_look(
+def test_creating_the_built_in_world_is_announced_and_can_be_forbidden(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     roots: list[Path] = []
@@ -71,7 +71,7 @@ def test_the_built_in_world_is_announced_and_not_made_by_a_look(
     assert "Creating AppWorld's built-in world" in caplog.text
 
 
-def test_a_look_ends_with_its_scope() -> None:
+def test_forbid_setup_ends_with_its_scope() -> None:
     with suppress(ZeroDivisionError), forbid_setup():
         assert is_setup_forbidden()
         raise ZeroDivisionError

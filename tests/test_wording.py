@@ -28,7 +28,7 @@ def findings_in(wording: ModuleType, path: Path, text: str) -> list[tuple[int, s
     return [(one.line, one.problem.split(":")[0]) for one in wording.findings(path)]
 
 
-def test_openings_of_docstrings_sections_settings_and_help(
+def test_wrong_openings_of_docstrings_settings_and_help_are_reported(
     wording: ModuleType, tmp_path: Path
 ) -> None:
     source = '''"""What a worker takes."""
@@ -59,7 +59,9 @@ def read(x):
     ]
 
 
-def test_words_in_messages_comments_and_pages(wording: ModuleType, tmp_path: Path) -> None:
+def test_wrong_words_in_messages_comments_and_pages_are_reported(
+    wording: ModuleType, tmp_path: Path
+) -> None:
     source = '''"""Plain."""
 # nobody reads this
 x = "somebody says a word that an agent reads"
@@ -75,7 +77,7 @@ def f(n):
     assert findings_in(wording, tmp_path / "c.md", page) == [(6, "'Nobody'")]
 
 
-def test_words_that_a_file_may_use(
+def test_words_allowed_for_a_file_are_not_reported(
     wording: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(wording.ALLOWED, "d.py", frozenset({"doors"}))
@@ -84,7 +86,7 @@ def test_words_that_a_file_may_use(
     ]
 
 
-def test_exit_code_and_count(
+def test_the_exit_code_is_1_if_anything_is_reported(
     wording: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plain.py").write_text('"""A plain module."""\n')

@@ -19,7 +19,7 @@ IDS = [spec.env_id for spec in benchmark_specs()]
 
 
 @pytest.mark.parametrize("env_id", ["Toy-v0", "CoEvolve-WebShop-v0"])
-def test_choices_are_actions(env_id: str) -> None:
+def test_an_index_plays_its_choice_and_other_indices_are_invalid(env_id: str) -> None:
     env = ChooseAction(gym.make(env_id), max_choices=500)
     _, info = env.reset(seed=0)
     assert info["action_mask"].sum() == len(env.choices) > 0
@@ -32,7 +32,7 @@ def test_choices_are_actions(env_id: str) -> None:
             env.step(outside)
 
 
-def test_a_whole_episode_by_index() -> None:
+def test_an_episode_can_be_solved_by_indices() -> None:
     env = ChooseAction(gym.make("CoEvolve-WebShop-v0"), max_choices=64)
     task = coevo_gym.tasks("webshop", "train")[0]
     env.reset(options={"task": task})
@@ -66,7 +66,7 @@ def test_wrapped_envs_pass_gymnasiums_checker(
     chosen.close()
 
 
-def test_observed_choices_are_those_that_an_index_means() -> None:
+def test_observed_choices_match_the_action_indices() -> None:
     env = ChooseAction(gym.make("CoEvolve-WebShop-v0"), max_choices=40, observe_choices=True)
     observation, info = env.reset(seed=0)
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_observed_choices_are_those_that_an_index_means() -> None:
 
 
 @pytest.mark.parametrize("observed", [False, True])
-def test_there_is_always_something_to_choose(
+def test_an_empty_list_of_choices_leaves_one_empty_action(
     monkeypatch: pytest.MonkeyPatch, observed: bool
 ) -> None:
     task = coevo_gym.tasks("webshop", "train")[0].model_copy(update={"instruction": "[ ]"})
@@ -97,7 +97,7 @@ def test_there_is_always_something_to_choose(
     assert info["action_mask"].any()
 
 
-def test_a_purchase_leaves_something_to_choose() -> None:
+def test_a_final_purchase_leaves_one_choice() -> None:
     env = ChooseAction(gym.make("CoEvolve-WebShop-v0"))
     task = coevo_gym.tasks("webshop", "train")[0]
     env.reset(options={"task": task})
@@ -107,14 +107,14 @@ def test_a_purchase_leaves_something_to_choose() -> None:
     assert info["action_mask"].sum() == 1
 
 
-def test_choices_are_members_of_the_space_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_and_invalid_choices_are_members_of_the_space(monkeypatch: pytest.MonkeyPatch) -> None:
     env = ChooseAction(gym.make("Toy-v0"), 2, observe_choices=True)
     monkeypatch.setattr(env._benchmark, "choices", lambda view: ("x" * 30_000, "\ud800"))
     observation, _ = env.reset(seed=0)
     assert observation in env.observation_space
 
 
-def test_hashed_words() -> None:
+def test_hashed_text_is_deterministic_and_has_unit_norm() -> None:
     env = HashText(gym.make("Toy-v0"), dim=64)
     first, _ = env.reset(seed=0)
     again, _ = env.reset(seed=0)
@@ -144,7 +144,7 @@ def test_the_same_page_with_another_goal_is_another_observation(
     env.close()
 
 
-def test_a_long_page_does_not_drown_the_goal() -> None:
+def test_a_long_page_does_not_hide_the_goal() -> None:
     env = HashText(gym.make("Toy-v0"), dim=512)
     page = " ".join(f"word{i % 90}" for i in range(5_000))
     seen = []
@@ -192,7 +192,7 @@ def test_wrapped_envs_run_in_other_processes() -> None:
     envs.close()
 
 
-def test_wrapped_specs_rebuild() -> None:
+def test_a_wrapped_env_can_be_rebuilt_from_its_spec() -> None:
     inner = ChooseAction(gym.make("Toy-v0"), max_choices=9, observe_choices=True)
     env = HashText(inner, dim=16)
     assert env.spec is not None
@@ -202,7 +202,7 @@ def test_wrapped_specs_rebuild() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, "3", None])
-def test_bad_arguments(value: object) -> None:
+def test_invalid_arguments_are_refused(value: object) -> None:
     message = re.escape(f" must be a positive int, got {value!r} ({type(value).__name__})")
     with pytest.raises(ValueError, match=f"max_choices{message}"):
         ChooseAction(gym.make("Toy-v0"), max_choices=value)  # type: ignore[arg-type]
