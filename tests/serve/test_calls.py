@@ -57,7 +57,7 @@ MESSAGES = st.one_of(
 
 
 @given(MESSAGES)
-def test_a_message_survives_json(call: SessionCall[Any]) -> None:
+def test_a_message_survives_a_json_round_trip(call: SessionCall[Any]) -> None:
     body = json.loads(json.dumps(call_to_json(call)))
     loaded = call_from_json(call_name(call), body)
     assert type(loaded) is type(call)
@@ -92,14 +92,14 @@ def test_unknown_fields_are_refused(name: str) -> None:
         (Renew, {"ticket": ""}),
     ],
 )
-def test_a_message_from_another_machine_is_checked(
+def test_an_invalid_message_from_a_client_is_refused(
     message: type[Any], body: dict[str, Any]
 ) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(message).validate_json(json.dumps(body))
 
 
-def test_whatever_this_process_called_is_replayed(tmp_path: Path) -> None:
+def test_a_local_call_that_a_client_could_not_send_is_replayed(tmp_path: Path) -> None:
     first = open_session(tmp_path / "a.db")
     ticket = first.take(policy_version=-1, slot="x" * 300, request="")
     killed(first)
@@ -107,12 +107,12 @@ def test_whatever_this_process_called_is_replayed(tmp_path: Path) -> None:
         assert second.outstanding == (ticket,)
 
 
-def test_a_message_cannot_be_changed() -> None:
+def test_a_message_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         Take().policy_version = 3  # type: ignore[misc]
 
 
-def test_a_session_refuses_what_is_no_call(tmp_path: Path) -> None:
+def test_a_session_refuses_an_unknown_call(tmp_path: Path) -> None:
     class Unknown(SessionCall[None]):
         pass
 
@@ -126,14 +126,14 @@ def test_a_session_refuses_what_is_no_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "session", [JournaledSession, LocalSession, RemoteSession, RaySession, OwnedSession]
 )
-def test_proxies_spell_no_call_themselves(session: type[TaskSession]) -> None:
+def test_proxies_implement_only_apply(session: type[TaskSession]) -> None:
     spelled = {"take", "report", "give_back", "renew", "evolve", "sweep"} & vars(session).keys()
     assert not spelled
     applies = RemoteSession if issubclass(session, RemoteSession) else session
     assert "apply" in vars(applies)
 
 
-def test_a_remote_session_forwards_all_that_a_session_has(tmp_path: Path) -> None:
+def test_a_remote_session_forwards_all_calls_and_properties(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.db") as session:
         remote = OwnedSession(Owner(session, lambda: 0))
         ticket = remote.take()
@@ -149,7 +149,7 @@ def test_a_remote_session_forwards_all_that_a_session_has(tmp_path: Path) -> Non
         assert not remote.outstanding
 
 
-def test_a_client_without_the_package_sends_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_standalone_client_sends_complete_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     bodies: dict[str, dict[str, Any]] = {}
 
     def send(_: TicketClient, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
@@ -168,7 +168,7 @@ def test_a_client_without_the_package_sends_the_messages(monkeypatch: pytest.Mon
         assert body.keys() == required, name
 
 
-def test_a_journal_from_before_calls_were_messages_opens(tmp_path: Path) -> None:
+def test_a_journal_of_an_older_version_opens(tmp_path: Path) -> None:
     expected = json.loads((GOLDEN / "session.json").read_text())
     path = tmp_path / "session.db"
     shutil.copy(GOLDEN / "session.db", path)

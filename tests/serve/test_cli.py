@@ -68,7 +68,7 @@ def half_sent(address: str, n: int) -> Iterator[None]:
         yield
 
 
-def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
+def test_a_killed_server_resumes_from_its_journal(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as (process, address, line):
         assert f"is saved in {Path('served') / 'webshop-coevolve.db'}" in line
         client = TicketClient(address)
@@ -100,7 +100,7 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_half_sent_requests_block_nobody(tmp_path: Path) -> None:
+def test_half_sent_requests_do_not_block_other_clients(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0", files=1024) as (process, address, _):
         client = TicketClient(address)
         client.take()
@@ -113,7 +113,7 @@ def test_half_sent_requests_block_nobody(tmp_path: Path) -> None:
         assert session.metrics()["tickets_out"] == 1
 
 
-def test_what_cannot_be_served_is_told(tmp_path: Path) -> None:
+def test_unservable_settings_are_refused_with_a_reason(tmp_path: Path) -> None:
     code, text = refused("webshop", "--host", "0.0.0.0", cwd=tmp_path)
     assert code == 2
     assert "--token-file" in text
@@ -126,7 +126,7 @@ def test_what_cannot_be_served_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["uvicorn", "starlette", "websockets"])
-def test_a_missing_extra_is_told(tmp_path: Path, missing: str) -> None:
+def test_a_missing_extra_is_an_error_with_the_install_command(tmp_path: Path, missing: str) -> None:
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError('No module {missing}')")
     done = subprocess.run(
         [*COMMAND, "webshop"],

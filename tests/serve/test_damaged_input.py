@@ -138,13 +138,15 @@ def check_reports(name: str, path: Path, seeds: range) -> None:
 
 
 @pytest.mark.parametrize("name", ["toy", "webshop"])
-def test_damaged_reports(name: str, tmp_path: Path) -> None:
+def test_damaged_reports_do_not_break_a_session(name: str, tmp_path: Path) -> None:
     check_reports(name, tmp_path / "a.db", range(40))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CALLS))
-def test_many_damaged_reports(name: str, tmp_path: Path, engine: Callable[[str], None]) -> None:
+def test_many_damaged_reports_do_not_break_a_session(
+    name: str, tmp_path: Path, engine: Callable[[str], None]
+) -> None:
     engine(name)
     check_reports(name, tmp_path / "a.db", range(1000, 1150))
 
@@ -196,11 +198,13 @@ def check_states(selector: str, groups_per_step: int, path: Path, seeds: range) 
 
 
 @pytest.mark.parametrize(("selector", "groups_per_step"), [("uniform", 1), ("plr", 3)])
-def test_damaged_states(selector: str, groups_per_step: int, tmp_path: Path) -> None:
+def test_damaged_states_do_not_break_a_session(
+    selector: str, groups_per_step: int, tmp_path: Path
+) -> None:
     check_states(selector, groups_per_step, tmp_path / "a.db", range(12))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("selector", list(MADE))
-def test_many_damaged_states(selector: str, tmp_path: Path) -> None:
+def test_many_damaged_states_do_not_break_a_session(selector: str, tmp_path: Path) -> None:
     check_states(selector, 1 + 2 * (len(selector) % 2), tmp_path / "a.db", range(1000, 1077))

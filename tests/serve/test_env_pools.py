@@ -25,7 +25,7 @@ needs_workers = pytest.mark.skipif(not can_run_workers(), reason="worker process
 
 
 @needs_workers
-def test_a_worker_that_dies_takes_one_episode(
+def test_a_worker_that_dies_loses_only_its_own_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faulty.register()
@@ -50,7 +50,7 @@ def test_a_worker_that_dies_takes_one_episode(
     assert not any(server.env_pools.workers.pids)
 
 
-def test_engines_of_one_process_begin_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_in_one_process_are_reset_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
     begin: Callable[..., Frame] = ToyEnv._begin
 

@@ -133,12 +133,12 @@ def report_for_ever(
 
 @settings(max_examples=20)
 @given(**KILLS)
-def test_a_killed_server_has_all_that_it_acknowledged(**kill: Any) -> None:
+def test_a_killed_server_restores_everything_it_acknowledged(**kill: Any) -> None:
     check_kill(**kill)
 
 
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(**KILLS)
-def test_many_killed_servers_have_all_that_they_acknowledged(**kill: Any) -> None:
+def test_many_killed_servers_restore_everything_they_acknowledged(**kill: Any) -> None:
     check_kill(**kill)

@@ -69,7 +69,7 @@ def play(env: RemoteTaskEnv, **options: Any) -> dict[str, Any]:
 # Tickets.
 
 
-def test_a_worker_takes_and_reports(server: Standing) -> None:
+def test_a_worker_takes_reports_and_gives_back_tickets(server: Standing) -> None:
     client = TicketClient(server.address)
     first, second = client.take(policy_version=4), client.take()
     assert first["task"] == second["task"]
@@ -89,14 +89,14 @@ def test_a_worker_takes_and_reports(server: Standing) -> None:
     assert metrics["tickets_out"] == 0
 
 
-def test_a_repeated_take_is_answered_the_same(server: Standing) -> None:
+def test_a_repeated_take_gets_the_same_ticket(server: Standing) -> None:
     client = TicketClient(server.address)
     answers = [client.call("take", request="r-1") for _ in range(2)]
     assert answers[0] == answers[1]
     assert client.metrics()["tickets_taken"] == 1
 
 
-def test_a_curriculum_is_saved_with_a_policy(server: Standing) -> None:
+def test_a_saved_session_can_be_loaded_again(server: Standing) -> None:
     client = TicketClient(server.address)
     state = client.save()
     before = client.take()
@@ -106,7 +106,7 @@ def test_a_curriculum_is_saved_with_a_policy(server: Standing) -> None:
     assert client.report(before["id"], episode(before)) == ""
 
 
-def test_copies_of_a_slot_meet_in_one_group(server: Standing) -> None:
+def test_tickets_with_one_slot_belong_to_one_group(server: Standing) -> None:
     clients = [TicketClient(server.address) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         tickets = list(pool.map(lambda i: clients[i].take(slot=f"row-{i % 4}"), range(8)))
@@ -127,7 +127,7 @@ def test_copies_of_a_slot_meet_in_one_group(server: Standing) -> None:
         ("/tickets/steal", b"{}", 404, "no /tickets/steal"),
     ],
 )
-def test_what_is_no_message_is_told(
+def test_an_invalid_request_is_refused_with_a_message(
     server: Standing, path: str, body: bytes, status: int, says: str
 ) -> None:
     actual, answer = post(server.address, path, body)
@@ -149,7 +149,7 @@ def test_an_episode_of_another_task_is_refused(server: Standing) -> None:
 # Envs.
 
 
-def test_an_agent_plays_what_the_curriculum_chooses(server: Standing) -> None:
+def test_a_remote_env_plays_the_tasks_of_the_curriculum(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     env.policy_version = 5
     for _ in range(4):
@@ -162,7 +162,7 @@ def test_an_agent_plays_what_the_curriculum_chooses(server: Standing) -> None:
     env.close()
 
 
-def test_it_is_the_env_itself(server: Standing) -> None:
+def test_a_remote_env_equals_the_local_env(server: Standing) -> None:
     here = gym.make(BENCHMARK.env_id, split="val")
     there = RemoteTaskEnv(server.address, split="val")
     for seed in range(3):
@@ -180,7 +180,7 @@ def test_it_is_the_env_itself(server: Standing) -> None:
     there.close()
 
 
-def test_arrays_are_those_of_our_own_wrappers(server: Standing) -> None:
+def test_arrays_of_a_remote_env_equal_those_of_the_local_wrappers(server: Standing) -> None:
     env = gym.make(BENCHMARK.env_id, split="val")
     here = HashText(ChooseAction(env, max_choices=5, observe_choices=True), dim=32)
     there = RemoteChoiceEnv(server.address, split="val", max_choices=5, dim=32)
@@ -199,7 +199,7 @@ def test_arrays_are_those_of_our_own_wrappers(server: Standing) -> None:
     there.close()
 
 
-def test_a_client_never_sees_the_task(server: Standing) -> None:
+def test_a_client_never_receives_the_id_verifier_or_solution_of_the_task(server: Standing) -> None:
     env = RemoteTaskEnv(server.address, choices=9)
     answers: list[str] = []
 
@@ -216,7 +216,7 @@ def test_a_client_never_sees_the_task(server: Standing) -> None:
     env.close()
 
 
-def test_copies_of_a_slot_play_one_task(server: Standing) -> None:
+def test_remote_envs_with_one_slot_play_one_task(server: Standing) -> None:
     envs = [RemoteTaskEnv(server.address) for _ in range(4)]
     instructions = [
         env.reset(options={"slot": f"row-{i % 2}"})[1]["instruction"] for i, env in enumerate(envs)
@@ -226,7 +226,7 @@ def test_copies_of_a_slot_play_one_task(server: Standing) -> None:
         env.close()
 
 
-def test_who_leaves_before_the_first_step_gives_the_ticket_back(server: Standing) -> None:
+def test_a_client_that_leaves_before_the_first_step_gives_back_its_ticket(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     env.reset()
     (ticket,) = server.session.outstanding
@@ -238,7 +238,7 @@ def test_who_leaves_before_the_first_step_gives_the_ticket_back(server: Standing
 
 
 @pytest.mark.parametrize("how", ["closes", "dies", "goes to another split"])
-def test_who_leaves_after_a_step_has_ended_the_episode(server: Standing, how: str) -> None:
+def test_a_client_that_leaves_after_a_step_ends_its_episode(server: Standing, how: str) -> None:
     """As with a reset: else an agent could play the same task again until it goes well."""
     env = RemoteTaskEnv(server.address)
     env.reset()
@@ -262,7 +262,7 @@ def test_who_leaves_after_a_step_has_ended_the_episode(server: Standing, how: st
     env.close()
 
 
-def test_a_server_that_stops_ends_no_episode(server: Standing) -> None:
+def test_a_server_that_stops_gives_back_the_running_episode(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     env.reset()
     env.step("press red")
@@ -272,7 +272,7 @@ def test_a_server_that_stops_ends_no_episode(server: Standing) -> None:
     assert server.session.counts["given_back"] == 1
 
 
-def test_an_engine_that_fails_as_its_client_leaves_is_no_failure(
+def test_an_engine_fault_while_a_client_leaves_gives_back_the_ticket(
     server: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = RemoteTaskEnv(server.address)
@@ -289,7 +289,7 @@ def until_true(done: Any) -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_fault_of_an_engine_is_no_failure(
+def test_an_engine_fault_during_a_step_gives_back_the_ticket(
     server: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = RemoteTaskEnv(server.address)
@@ -304,7 +304,7 @@ def test_a_fault_of_an_engine_is_no_failure(
     env.close()
 
 
-def test_an_engine_that_never_starts_is_told(
+def test_an_engine_that_never_starts_is_an_error_for_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_engines(monkeypatch, "_begin", lambda _: True)
@@ -316,7 +316,7 @@ def test_an_engine_that_never_starts_is_told(
         env.close()
 
 
-def test_a_bad_order_is_told_and_changes_nothing(server: Standing) -> None:
+def test_an_invalid_env_request_is_refused_with_a_reason(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     with pytest.raises(RemoteError, match="No episode is running"):
         env.step("press red")
@@ -336,7 +336,7 @@ def test_a_bad_order_is_told_and_changes_nothing(server: Standing) -> None:
     env.close()
 
 
-def test_evaluation_is_never_recorded(server: Standing) -> None:
+def test_evaluation_episodes_take_no_ticket(server: Standing) -> None:
     env = RemoteTaskEnv(server.address, split="test")
     play(env)
     assert server.session.counts["taken"] == 0
@@ -347,7 +347,7 @@ def test_evaluation_is_never_recorded(server: Standing) -> None:
     training.close()
 
 
-def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_envs_is_limited(tmp_path: Path) -> None:
     with run_server(open_session(tmp_path / "a.db"), limits=ServerLimits(sessions=1)) as server:
         first = RemoteTaskEnv(server.address)
         first.reset()
@@ -360,7 +360,7 @@ def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
         second.close()
 
 
-def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
+def test_an_idle_env_is_closed(tmp_path: Path) -> None:
     with run_server(open_session(tmp_path / "a.db"), limits=ServerLimits(idle_s=0.05)) as server:
         env = RemoteTaskEnv(server.address)
         env.reset()
@@ -372,7 +372,7 @@ def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
         env.close()
 
 
-def test_a_message_is_bounded(tmp_path: Path) -> None:
+def test_a_too_large_message_is_refused(tmp_path: Path) -> None:
     limits = ServerLimits(message_kb=4.0, body_mb=0.01)
     with run_server(open_session(tmp_path / "a.db"), limits=limits) as server:
         env = RemoteTaskEnv(server.address)
@@ -387,13 +387,13 @@ def test_a_message_is_bounded(tmp_path: Path) -> None:
 # Who breaks off.
 
 
-def test_a_client_that_dies_while_it_sends_is_no_error(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_while_sending_causes_no_error(tmp_path: Path) -> None:
     with closing(open_session(tmp_path / "a.db")) as session:
         app = make_app(session, EnvsAPI(BENCHMARK, EnvPools(gym.make), session, ServerLimits(), {}))
         break_off(app, "/tickets/report")
 
 
-def test_text_that_is_not_utf8_is_told_in_one_line(
+def test_invalid_utf8_is_logged_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with run_server(open_session(tmp_path / "a.db")) as server:
@@ -408,7 +408,7 @@ def test_text_that_is_not_utf8_is_told_in_one_line(
 # Who may speak.
 
 
-def test_tokens_open_what_they_are_for(tmp_path: Path) -> None:
+def test_tokens_give_access_only_to_their_api(tmp_path: Path) -> None:
     with run_server(open_session(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
         assert TicketClient(server.address, SECRET).metrics()["tickets_out"] == 0
         for token in (None, GUEST, "wrong"):
@@ -447,13 +447,13 @@ def get(address: str, path: str) -> int:
         ({"Content_Length": "99999999999"}, 413),
     ],
 )
-def test_pages_of_other_sites_are_kept_out(
+def test_requests_from_pages_of_other_sites_are_refused(
     server: Standing, headers: dict[str, str], status: int
 ) -> None:
     assert post(server.address, "/tickets/metrics", b"{}", **headers)[0] == status
 
 
-def test_a_server_that_comes_back_is_found_again(tmp_path: Path) -> None:
+def test_clients_reconnect_to_a_restarted_server(tmp_path: Path) -> None:
     with run_server(open_session(tmp_path / "a.db")) as first:
         client, port = TicketClient(first.address), int(first.address.rpartition(":")[2])
         env = RemoteTaskEnv(first.address)
@@ -467,7 +467,7 @@ def test_a_server_that_comes_back_is_found_again(tmp_path: Path) -> None:
         assert client.metrics()["tickets_taken"] == 3
 
 
-def test_it_says_so_where_nobody_answers() -> None:
+def test_a_client_without_a_server_raises_an_error() -> None:
     nobody = "http://127.0.0.1:9"
     with pytest.raises(RemoteError, match="ServerLost: http"):
         TicketClient(nobody, patience_s=0.0).take()

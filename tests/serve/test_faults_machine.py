@@ -438,5 +438,5 @@ def test_no_fault_loses_or_doubles_an_episode() -> None:
 
 
 @pytest.mark.slow
-def test_no_fault_of_many_loses_or_doubles_an_episode() -> None:
+def test_no_fault_in_a_long_search_loses_or_doubles_an_episode() -> None:
     run_state_machine_as_test(Faults, settings=settings(max_examples=2000, stateful_step_count=20))

@@ -18,7 +18,7 @@ def token_file(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_the_first_token_opens_both_faces(tmp_path: Path) -> None:
+def test_the_first_token_gives_access_to_both_apis(tmp_path: Path) -> None:
     tokens = Tokens.read(token_file(tmp_path / "token", f"{'a' * 20}\n\n  {'b' * 20}  \n"))
     assert tokens == Tokens("a" * 20, ("b" * 20,))
     assert tokens.admits(f"Bearer {'a' * 20}", to_tickets=True)
@@ -43,24 +43,24 @@ def test_a_bad_token_file_is_refused(tmp_path: Path, text: str, mode: int, says:
         Tokens.read(token_file(tmp_path / "token", text, mode))
 
 
-def test_a_token_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read the token file"):
         Tokens.read(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
-def test_this_machine_alone_needs_no_token(host: str) -> None:
+def test_a_loopback_host_needs_no_token(host: str) -> None:
     require_safe(host, Tokens())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.3", "trainer.lan", ""])
-def test_anything_else_needs_one(host: str) -> None:
+def test_any_other_host_needs_a_token(host: str) -> None:
     with pytest.raises(ConfigError, match="needs a token"):
         require_safe(host, Tokens())
     require_safe(host, Tokens("a" * 20))
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     with (
         listen("127.0.0.1", 0) as listener,
         pytest.raises(ConfigError, match="Choose another --port"),
@@ -68,6 +68,6 @@ def test_a_port_that_is_taken_is_told() -> None:
         listen("127.0.0.1", listener.getsockname()[1])
 
 
-def test_limits_are_positive() -> None:
+def test_limits_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="limit idle_s must be positive"):
         ServerLimits(idle_s=0.0)

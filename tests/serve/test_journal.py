@@ -56,12 +56,12 @@ def check_flips(path: Path, n_seeds: int) -> None:
     assert noticed == refused
 
 
-def test_flipped_bytes_are_noticed(tmp_path: Path) -> None:
+def test_flipped_bytes_are_detected(tmp_path: Path) -> None:
     check_flips(tmp_path / "a.db", 40)
 
 
 @pytest.mark.slow
-def test_flipped_bytes_of_many_journals_are_noticed(tmp_path: Path) -> None:
+def test_flipped_bytes_in_many_journals_are_detected(tmp_path: Path) -> None:
     check_flips(tmp_path / "a.db", 2000)
 
 
@@ -76,7 +76,7 @@ def test_flipped_bytes_of_many_journals_are_noticed(tmp_path: Path) -> None:
         ("DELETE FROM snapshot", "its snapshot is missing"),
     ],
 )
-def test_a_changed_row_is_named(change: str, why: str, tmp_path: Path) -> None:
+def test_the_error_for_a_changed_row_names_it(change: str, why: str, tmp_path: Path) -> None:
     write_journal(tmp_path / "a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:
         db.execute(change)
@@ -85,7 +85,7 @@ def test_a_changed_row_is_named(change: str, why: str, tmp_path: Path) -> None:
         contents(tmp_path / "a.db")
 
 
-def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
+def test_a_damaged_call_is_an_error_unless_recover_drops_it(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     first = open_session(path)
     for _ in range(5):
@@ -102,7 +102,7 @@ def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
         assert second.counts["reported"] == 3
 
 
-def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:
+def test_a_served_curriculum_can_recover_a_damaged_journal(tmp_path: Path) -> None:
     practice = ServedCurriculum(benchmark="toy", curriculum="coevolve", initial_size=2)
     path = tmp_path / "a.db"
     first = practice.open_session(path)

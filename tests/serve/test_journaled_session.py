@@ -48,7 +48,7 @@ def killed(session: JournaledSession) -> None:
     session._kept._journal.close()
 
 
-def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+def test_a_killed_session_resumes_where_it_stopped(tmp_path: Path) -> None:
     first = open_session(tmp_path / "a.db")
     done, out = take(first), take(first, request="mine", policy_version=3)
     assert end_ticket(first, done.id, played(done)) == "reported"
@@ -63,7 +63,7 @@ def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
         assert second.metrics()["groups"] == 1
 
 
-def test_it_is_the_same_stream_as_without_a_kill(tmp_path: Path) -> None:
+def test_a_killed_session_continues_the_same_stream_of_tasks(tmp_path: Path) -> None:
     def practise(session: JournaledSession, n: int) -> list[tuple[str, str]]:
         seen = []
         for _ in range(n):
@@ -87,7 +87,7 @@ def test_it_is_the_same_stream_as_without_a_kill(tmp_path: Path) -> None:
     whole.close()
 
 
-def test_leases_go_on_with_what_was_left(tmp_path: Path) -> None:
+def test_leases_resume_with_their_remaining_time(tmp_path: Path) -> None:
     clock = Clock()
     first = open_session(tmp_path / "a.db", monotonic=clock)
     old = take(first)
@@ -109,7 +109,7 @@ def test_leases_go_on_with_what_was_left(tmp_path: Path) -> None:
         assert second.counts["late"] == 1
 
 
-def test_what_ran_in_the_lost_process_is_given_back(tmp_path: Path) -> None:
+def test_tickets_run_by_the_killed_process_itself_are_given_back(tmp_path: Path) -> None:
     first = open_session(tmp_path / "a.db")
     mine, other = take(first, mine=True), take(first)
     killed(first)
@@ -119,7 +119,7 @@ def test_what_ran_in_the_lost_process_is_given_back(tmp_path: Path) -> None:
         assert (again.group_id, again.index) == (mine.group_id, mine.index)
 
 
-def test_a_snapshot_takes_the_place_of_calls(
+def test_a_snapshot_replaces_recorded_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "SNAPSHOT_BYTES", 1)
@@ -136,7 +136,7 @@ def test_a_snapshot_takes_the_place_of_calls(
         assert second.counts["reported"] == 40
 
 
-def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path) -> None:
+def test_a_take_repeated_after_its_report_changes_nothing(tmp_path: Path) -> None:
     first = open_session(tmp_path / "a.db")
     ticket = take(first, request="r")
     first.report(ticket.id, played(ticket))
@@ -149,7 +149,7 @@ def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path
         assert second.counts["taken"] == 2
 
 
-def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> None:
+def test_finished_rounds_are_applied_again_but_not_run_again(tmp_path: Path) -> None:
     class Counting(FindsTasks):
         def run(self, round: Round) -> RoundResult:
             result = super().run(round)
@@ -168,7 +168,7 @@ def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> N
         assert evolver.n_runs == 1
 
 
-def test_a_round_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_round_that_fails_is_retried(tmp_path: Path) -> None:
     class Fails(FindsTasks):
         def run(self, round: Round) -> RoundResult:
             if self.n_runs < 1:
@@ -192,7 +192,7 @@ def waiting(session: JournaledSession) -> Ticket:
     return reply
 
 
-def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
+def test_loading_a_state_invalidates_earlier_tickets(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.db") as session:
         saved = json.loads(json.dumps(session.state_dict()))
         old = take(session)
@@ -211,7 +211,7 @@ def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
         assert end_ticket(second, new.id) == "given back"
 
 
-def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
+def test_an_episode_can_be_reported_as_json(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.db") as session:
         ticket = take(session)
         with pytest.raises(TaskError, match="not valid trajectory JSON"):
@@ -224,7 +224,7 @@ def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
         assert end_ticket(session, ticket.id, {"task_id": 3}) == "reported"
 
 
-def test_a_full_disk_stops_it_before_it_answers(
+def test_a_full_disk_stops_the_session_before_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = open_session(tmp_path / "a.db")
@@ -246,7 +246,7 @@ def test_a_full_disk_stops_it_before_it_answers(
 
 @pytest.mark.parametrize("name", ["a.db", "a.db-wal"])
 @pytest.mark.parametrize("call", ["report", "give_back", "close"])
-def test_a_file_that_is_deleted_in_use_is_noticed_and_kept(
+def test_a_journal_deleted_in_use_is_detected_and_copied(
     name: str, call: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.db"
@@ -270,7 +270,7 @@ def test_a_file_that_is_deleted_in_use_is_noticed_and_kept(
         assert again.counts["reported"] == 1 + (call == "report")
 
 
-def test_a_file_that_is_moved_in_use_goes_on_where_it_is_put_back(tmp_path: Path) -> None:
+def test_a_journal_moved_in_use_can_be_resumed_after_it_is_moved_back(tmp_path: Path) -> None:
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     session = open_session(here / "a.db")
     ticket = take(session)
@@ -284,7 +284,7 @@ def test_a_file_that_is_moved_in_use_goes_on_where_it_is_put_back(tmp_path: Path
         assert again.counts["reported"] == 1
 
 
-def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
+def test_a_journal_belongs_to_one_session_and_one_process(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.db"), pytest.raises(StoreError, match="is in use"):
         open_session(tmp_path / "a.db")
     with pytest.raises(StoreError, match=r"a session with group_size=2 \(now 3\)"):
@@ -315,7 +315,7 @@ def breaking(path: Path, **fields: Any) -> JournaledSession:
 
 
 @pytest.mark.parametrize("error", [IndexError, TaskError, SplitLeakError, KeyboardInterrupt])
-def test_a_call_that_fails_half_way_stops_the_session(
+def test_a_call_that_fails_halfway_stops_the_session(
     error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Breaks, "error", error)
@@ -360,7 +360,7 @@ def test_a_report_that_could_not_be_recorded_is_refused(
         assert end_ticket(session, ticket.id, played(ticket)) == "reported"
 
 
-def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
+def test_a_call_that_cannot_be_replayed_is_an_error_unless_recover_drops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.db"
@@ -399,7 +399,7 @@ def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
         assert (third.recovered, third.counts["reported"]) == ("", 1)
 
 
-def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_refused_take_does_not_change_the_stream_of_tasks(tmp_path: Path) -> None:
     class Draws(PoolCurriculum):
         refuses = False
 
@@ -442,7 +442,7 @@ def test_a_round_that_cannot_be_applied_stops_the_session(tmp_path: Path) -> Non
         assert second.metrics()["pool_size"] == 4
 
 
-def test_a_full_disk_at_a_load_stops_it_as_it_was(
+def test_a_full_disk_during_a_load_leaves_the_stored_state_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = open_session(tmp_path / "a.db")
@@ -459,7 +459,7 @@ def test_a_full_disk_at_a_load_stops_it_as_it_was(
         assert second.outstanding == (ticket,)
 
 
-def test_a_take_that_fails_to_close_a_step_is_no_refusal(
+def test_a_take_that_fails_to_close_a_step_stops_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Breaks, "error", ConfigError)

@@ -108,7 +108,7 @@ def answer(connection: socket.socket, *, n: int = 1, pause_s: float = 0.0) -> by
     return bytes(data)
 
 
-def test_a_head_is_waited_for_so_long_and_an_answer_for_ever() -> None:
+def test_a_slow_request_head_times_out_but_a_slow_answer_does_not() -> None:
     with server(head_s=0.5) as (port, app), ExitStack() as stack:
         slow, idle, unread, half, silent = (
             stack.enter_context(send_bytes(port, data))
@@ -125,7 +125,7 @@ def test_a_head_is_waited_for_so_long_and_an_answer_for_ever() -> None:
         assert answer(slow).endswith(b"ok")
 
 
-def test_a_head_has_a_largest_size() -> None:
+def test_a_too_large_request_head_is_refused() -> None:
     with server() as (port, _), send_bytes(port, HALF) as connection:
         try:
             for _ in range(HEAD_BYTES >> 10):
@@ -150,7 +150,7 @@ def test_too_many_connections_close_the_one_that_has_waited_longest() -> None:
         assert answer(slow).endswith(b"ok")
 
 
-def test_where_all_are_answered_a_new_one_is_refused() -> None:
+def test_a_new_connection_is_refused_if_all_others_await_answers() -> None:
     with (
         server(most=2) as (port, app),
         send_bytes(port, SLOW) as one,
@@ -164,7 +164,7 @@ def test_where_all_are_answered_a_new_one_is_refused() -> None:
         assert answer(another).endswith(b"ok")
 
 
-def test_too_many_requests_ahead_of_their_answers_close_the_connection() -> None:
+def test_too_many_pipelined_requests_close_the_connection() -> None:
     with server() as (port, app), ExitStack() as stack:
         few = stack.enter_context(send_bytes(port, SLOW + WHOLE * AHEAD))
         assert app.asked.acquire(timeout=WAIT_S)
@@ -175,7 +175,7 @@ def test_too_many_requests_ahead_of_their_answers_close_the_connection() -> None
         assert answer(few, n=1 + AHEAD).count(b"200 OK") == 1 + AHEAD
 
 
-def test_an_answer_is_sent_as_long_as_its_client_reads() -> None:
+def test_only_a_client_that_does_not_read_its_answer_is_disconnected() -> None:
     with server(head_s=1) as (port, app), ExitStack() as stack:
         unread, read = (stack.enter_context(send_bytes(port, LARGE)) for _ in range(2))
         assert all(app.asked.acquire(timeout=WAIT_S) for _ in range(2))

@@ -38,7 +38,7 @@ def sampler(session: JournaledSession, stop: threading.Event) -> EvolvingTaskSam
     return EvolvingTaskSampler(env, evolve="manual", session=LocalSession(session, stop))
 
 
-def test_a_sampler_practises_it(tmp_path: Path) -> None:
+def test_a_sampler_practises_a_local_session(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.db") as session:
         env = sampler(session, threading.Event())
         for _ in range(2):
@@ -53,7 +53,7 @@ def test_a_sampler_practises_it(tmp_path: Path) -> None:
         assert env.state_dict() == state == session.state_dict()
 
 
-def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> None:
+def test_the_ticket_of_a_killed_process_is_given_back(tmp_path: Path) -> None:
     first = open_session(tmp_path / "a.db")
     env = sampler(first, threading.Event())
     env.reset(options={"policy_version": 3})
@@ -64,7 +64,9 @@ def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> N
         assert second.counts["given_back"] == 1
 
 
-def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_waits_for_the_first_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evolver, asked = Held(), threading.Event()
     monkeypatch.setattr(envs, "POLL_S", 0.01)
     with JournaledSession(CONFIG.make, evolver, tmp_path / "a.db", lease_s=60.0) as session:
@@ -86,7 +88,7 @@ def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.Monkey
         assert session.outstanding == (env.ticket,)
 
 
-def test_a_wait_ends_with_the_server_or_with_its_patience(
+def test_waiting_ends_when_the_server_stops_or_the_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evolver, stop = Held(), threading.Event()

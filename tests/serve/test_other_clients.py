@@ -128,7 +128,7 @@ def model(action: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 @pytest.mark.slow
-def test_the_client_of_openenv(tmp_path: Path) -> None:
+def test_the_openenv_client_plays_episodes(tmp_path: Path) -> None:
     clients = installed(tmp_path / "venv", "openenv==0.10.0")
     with run_server(open_session(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
         done = subprocess.run(
@@ -149,7 +149,7 @@ def test_the_client_of_openenv(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_taskset_of_verifiers(tmp_path: Path) -> None:
+def test_the_verifiers_taskset_plays_episodes(tmp_path: Path) -> None:
     clients = installed(tmp_path / "venv", "verifiers[openenv]==0.4.0")
     with (
         run_server(open_session(tmp_path / "a.db")) as server,

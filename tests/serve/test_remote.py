@@ -42,7 +42,7 @@ print(gymnasium.__version__, numpy.__version__, tickets.metrics()["tickets_repor
 """
 
 
-def test_it_imports_nothing_of_ours() -> None:
+def test_remote_py_imports_only_the_standard_library_numpy_and_gymnasium() -> None:
     modules = set()
     for node in ast.walk(ast.parse(FILE.read_text())):
         if isinstance(node, ast.Import):
@@ -54,7 +54,7 @@ def test_it_imports_nothing_of_ours() -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_in_a_venv_of_old_pins(tmp_path: Path) -> None:
+def test_remote_py_runs_with_old_gymnasium_and_numpy(tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     venv.create(tmp_path / "venv", with_pip=True)
     pins = ["gymnasium==0.29.1", "numpy==1.26.4"]
@@ -75,7 +75,7 @@ def test_it_runs_in_a_venv_of_old_pins(tmp_path: Path) -> None:
     assert done.stdout.split() == ["0.29.1", "1.26.4", "True"]
 
 
-def test_workers_in_processes_of_their_own_share_one_curriculum(tmp_path: Path) -> None:
+def test_workers_in_separate_processes_share_one_curriculum(tmp_path: Path) -> None:
     with run_server(open_session(tmp_path / "a.db")) as server:
         make_env = partial(RemoteTaskEnv, server.address)
         envs = AsyncVectorEnv([make_env] * 2, shared_memory=False, context="spawn")

@@ -69,9 +69,7 @@ def encrypting(address: str, certificate: Path) -> Iterator[str]:
             listening.shutdown(socket.SHUT_RDWR)
 
 
-def test_both_faces_are_reached_behind_a_proxy_that_encrypts(
-    tmp_path: Path, certificate: Path
-) -> None:
+def test_both_apis_work_behind_a_tls_proxy(tmp_path: Path, certificate: Path) -> None:
     session = open_session(tmp_path / "s.db")
     with run_server(session) as server, encrypting(server.address, certificate) as address:
         tickets = TicketClient(address)
@@ -86,14 +84,16 @@ def test_both_faces_are_reached_behind_a_proxy_that_encrypts(
 
 
 @pytest.mark.parametrize("address", ["localhost", "ftp://localhost:1", "http://localhost", ""])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="The address must look like"):
         TicketClient(address)
     with pytest.raises(ValueError, match="The address must look like"):
         RemoteTaskEnv(address)
 
 
-def test_who_waits_for_a_server_says_so_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_waits_for_a_server_logs_a_warning_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     caplog.set_level(logging.WARNING)
