@@ -97,7 +97,7 @@ def collection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunCollection:
     return RunCollection(Library())
 
 
-def test_advice_has_its_text_its_origin_and_its_usefulness(collection: RunCollection) -> None:
+def test_advice_is_listed_with_its_text_origin_and_usefulness(collection: RunCollection) -> None:
     good, new, harmful = ask(collection, PATH)["rows"]
     assert good["says"] == [TEXT, "a bag is wanted"]
     assert (good["label"], good["kind"], good["tone"]) == ("good", "experiences", "good")
@@ -110,7 +110,7 @@ def test_advice_has_its_text_its_origin_and_its_usefulness(collection: RunCollec
     assert len(harmful["says"][0]) <= notes.MAX_CHARACTERS + 1
 
 
-def test_of_much_advice_some_is_shown(
+def test_a_long_list_of_advice_is_shortened(
     collection: RunCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notes, "MAX_ROWS", 1)
@@ -118,7 +118,7 @@ def test_of_much_advice_some_is_shown(
     assert ([row["label"] for row in response["rows"]], response["left"]) == (["good"], 2)
 
 
-def test_an_episode_shows_the_advice_that_it_was_told(collection: RunCollection) -> None:
+def test_an_episode_shows_the_advice_that_it_received(collection: RunCollection) -> None:
     path = f"runs/{RUN}/trajectories"
     (row,) = ask(collection, path, "advice=good")["rows"]
     assert row["advice"] == ["good", "secret", "unknown"]
@@ -155,7 +155,7 @@ def test_no_page_of_a_held_out_task_shows_advice(collection: RunCollection) -> N
     assert ask(collection, "search", "q=three+pages+before+buying")["hits"] == []
 
 
-def test_an_export_holds_the_advice(collection: RunCollection) -> None:
+def test_an_export_contains_the_advice(collection: RunCollection) -> None:
     contents = {
         one.path: one.value
         for one in responses_to_export(collection)
@@ -164,7 +164,7 @@ def test_an_export_holds_the_advice(collection: RunCollection) -> None:
     assert TEXT in contents[PATH]["rows"][0]["says"]
 
 
-def test_labels_of_steps_are_told_with_how_they_were_found() -> None:
+def test_step_labels_are_listed_with_verdicts_on_single_steps() -> None:
     about: dict[str, Any] = {"kind": "attribution", "task_id": "t", "group_id": "g", "index": 0}
     notes = [
         Note(**about, label="examined", value=1.0, evidence=FrozenDict(labels=(1, 0, -1))),

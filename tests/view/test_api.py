@@ -43,7 +43,7 @@ def reader(beside: Path) -> RunReader:
     return RunReader(RunFolder(beside / "runs" / RUN).database)
 
 
-def test_the_list_has_runs_and_evaluations(collection: RunCollection) -> None:
+def test_the_index_lists_runs_and_evaluations(collection: RunCollection) -> None:
     listing = ask(collection, "runs")
     (run,), (evaluation,) = listing["runs"], listing["evals"]
     assert (run["id"], run["benchmark"], run["arms"]) == (RUN, "webshop", list(ARMS))
@@ -54,7 +54,9 @@ def test_the_list_has_runs_and_evaluations(collection: RunCollection) -> None:
     assert ask(collection, "evals")["evals"] == listing["evals"]
 
 
-def test_a_run_has_its_arms_side_by_side(collection: RunCollection, reader: RunReader) -> None:
+def test_a_run_lists_its_arms_with_their_stored_numbers(
+    collection: RunCollection, reader: RunReader
+) -> None:
     run = ask(collection, f"runs/{RUN}")
     arms = {arm["name"]: arm for arm in run["arms"]}
     assert list(arms) == ["random", "warm-up", *ARMS]
@@ -74,7 +76,7 @@ def test_a_run_has_its_arms_side_by_side(collection: RunCollection, reader: RunR
     assert [len(series["step"]) for series in run["training"]] == [5, 5]
 
 
-def test_steps_are_columns_of_one_length(collection: RunCollection, reader: RunReader) -> None:
+def test_steps_are_columns_of_equal_length(collection: RunCollection, reader: RunReader) -> None:
     table = ask(collection, f"runs/{RUN}/arms/coevolve/steps")
     assert table["step"] == [1, 2, 3, 4, 5]
     columns = [table[name] for name in ("env_steps", "groups", "episodes", "successes", "stored")]
@@ -85,7 +87,7 @@ def test_steps_are_columns_of_one_length(collection: RunCollection, reader: RunR
     assert [row["id"] for row in table["rounds"]] == [r.round.id for r in reader.rounds("coevolve")]
 
 
-def test_groups_lead_to_trajectories_and_to_each_other(collection: RunCollection) -> None:
+def test_groups_link_to_trajectories_and_to_each_other(collection: RunCollection) -> None:
     path = f"runs/{RUN}/arms/coevolve/groups"
     groups = rows(collection, path)
     assert len(groups) == 30
@@ -102,7 +104,9 @@ def test_groups_lead_to_trajectories_and_to_each_other(collection: RunCollection
     }
 
 
-def test_a_trajectory_is_told_step_by_step(collection: RunCollection, reader: RunReader) -> None:
+def test_a_trajectory_contains_its_stored_steps(
+    collection: RunCollection, reader: RunReader
+) -> None:
     stored = {(t.group_id, t.actions): t for t in reader.trajectories("coevolve")}
     for row in rows(collection, f"runs/{RUN}/trajectories", "arm=coevolve&per_page=30"):
         detail = ask(collection, f"runs/{RUN}/trajectories/{row['id']}")
@@ -124,7 +128,7 @@ def test_a_trajectory_is_told_step_by_step(collection: RunCollection, reader: Ru
             assert other["before"] == row["id"]
 
 
-def test_the_shops_pages_are_taken_apart(collection: RunCollection) -> None:
+def test_webshop_pages_are_parsed(collection: RunCollection) -> None:
     seen = set()
     for row in rows(collection, f"runs/{RUN}/trajectories", "per_page=40"):
         detail = ask(collection, f"runs/{RUN}/trajectories/{row['id']}")
@@ -145,7 +149,9 @@ def test_the_shops_pages_are_taken_apart(collection: RunCollection) -> None:
     assert {"search", "results", "item"} <= seen
 
 
-def test_a_task_leads_back_to_where_it_began(collection: RunCollection, reader: RunReader) -> None:
+def test_the_lineage_of_an_evolved_task_leads_back_to_a_native_task(
+    collection: RunCollection, reader: RunReader
+) -> None:
     tasks = rows(collection, f"runs/{RUN}/tasks", "origin=evolved&per_page=500")
     deepest = max(tasks, key=lambda row: row["generation"])
     assert deepest["generation"] >= 2
@@ -190,7 +196,7 @@ def test_drafts_are_counted_by_gate(collection: RunCollection, reader: RunReader
         assert len(detail["drafts"]) == len(applied.result.draft_verdicts)
 
 
-def test_evaluations_are_told_task_by_task(collection: RunCollection) -> None:
+def test_evaluations_match_their_summary_and_list_their_episodes(collection: RunCollection) -> None:
     detail = ask(collection, f"evals/{EVAL}")
     summary = json.loads(Path(f"evals/{EVAL}/summary.json").read_text())
     assert detail["eval"]["success"] == summary["success"]
@@ -211,7 +217,7 @@ def test_evaluations_are_told_task_by_task(collection: RunCollection) -> None:
         assert evaluation["success"] == pytest.approx(point["success"])
 
 
-def test_two_sides_are_compared_as_the_command_does(collection: RunCollection) -> None:
+def test_a_comparison_counts_common_tasks_and_links_to_them(collection: RunCollection) -> None:
     response = ask(collection, "compare", f"a=runs/{RUN}/warm-up&b=evals/{EVAL}")
     comparison = response["found"]
     assert comparison["tasks"] == 12
@@ -231,7 +237,7 @@ def test_two_sides_are_compared_as_the_command_does(collection: RunCollection) -
     assert alone["place_b"] == f"runs/{RUN}/coevolve"
 
 
-def test_a_search_finds_tasks_first(collection: RunCollection) -> None:
+def test_a_search_lists_tasks_first(collection: RunCollection) -> None:
     task = rows(collection, f"runs/{RUN}/tasks")[0]
     word = task["name"].rpartition("/")[2]
     hits = ask(collection, "search", f"q={word.upper()}")["hits"]
@@ -284,7 +290,7 @@ def test_what_cannot_be_answered_is_refused(
     assert refused.value.to_problem().message
 
 
-def test_a_page_beyond_the_last_is_the_last(collection: RunCollection) -> None:
+def test_a_page_number_beyond_the_last_gives_the_last_page(collection: RunCollection) -> None:
     page = ask(collection, f"runs/{RUN}/trajectories", "page=999999999&per_page=100")
     assert (page["page"], page["pages"], len(page["rows"])) == (3, 3, 40)
 
@@ -292,7 +298,7 @@ def test_a_page_beyond_the_last_is_the_last(collection: RunCollection) -> None:
 @pytest.mark.parametrize(
     ("state", "expected"), [("running", "stopped"), ("failed", "failed"), ("stopped", "stopped")]
 )
-def test_a_run_says_itself_how_far_it_is(
+def test_the_progress_of_a_run_is_read_from_its_progress_file(
     sample_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -330,7 +336,7 @@ def test_a_run_says_itself_how_far_it_is(
     assert response["arms_done"] == 1
 
 
-def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
+def test_the_progress_of_a_run_without_a_progress_file_is_read_from_its_data(
     sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunFolder(tmp_path / "runs" / RUN)
@@ -346,7 +352,7 @@ def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
     assert ask(collection, f"runs/{RUN}/progress")["share"] == 0.0
 
 
-def test_a_failed_episode_says_why(collection: RunCollection) -> None:
+def test_a_failed_episode_has_a_reason_for_each_missed_part(collection: RunCollection) -> None:
     at = f"runs/{RUN}/trajectories"
     for row in rows(collection, at, "success=false&end=failed&per_page=500"):
         grade = ask(collection, f"{at}/{row['id']}")["grade"]
@@ -359,7 +365,7 @@ def test_a_failed_episode_says_why(collection: RunCollection) -> None:
     )
 
 
-def test_a_task_that_evolved_says_in_which_run(
+def test_coevo_play_names_the_run_of_an_evolved_task(
     beside: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = evolved_tasks(RunFolder.of(RUN))[0]

@@ -123,7 +123,7 @@ def numbers(chart: Locator) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", CHARTS)
-def test_a_chart_is_drawn_named_and_told_in_numbers(visit: Visit, kind: str) -> None:
+def test_a_chart_has_a_drawing_a_title_and_a_table_of_numbers(visit: Visit, kind: str) -> None:
     chart = draw(visit, CHARTS[kind])
     picture = chart.locator(".chart-drawing > svg")
     assert picture.get_attribute("role") == "img"
@@ -135,7 +135,7 @@ def test_a_chart_is_drawn_named_and_told_in_numbers(visit: Visit, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", CHARTS)
-def test_a_chart_stays_within_a_narrow_page(visit: Visit, kind: str) -> None:
+def test_a_chart_fits_into_a_narrow_page(visit: Visit, kind: str) -> None:
     chart = draw(visit, CHARTS[kind], width=320)
     edges = chart.locator("svg text").evaluate_all("all => all.map(t => t.getBBox().width)")
     assert max(edges) <= 320
@@ -143,7 +143,7 @@ def test_a_chart_stays_within_a_narrow_page(visit: Visit, kind: str) -> None:
     assert not visit.complaints
 
 
-def test_colours_follow_the_page_and_nothing_is_drawn_anew(visit: Visit) -> None:
+def test_colours_follow_the_page_without_redrawing_the_chart(visit: Visit) -> None:
     chart = draw(visit, CHARTS["lines"])
     stroke = "path => getComputedStyle(path).stroke"
     path = chart.locator("[aria-label=line] path").first
@@ -185,13 +185,13 @@ def test_missing_numbers_leave_a_gap(visit: Visit) -> None:
     assert ["a", "20", "–"] in numbers(chart)
 
 
-def test_a_chart_without_numbers_says_so(visit: Visit) -> None:
+def test_a_chart_without_numbers_shows_a_message(visit: Visit) -> None:
     chart = draw(visit, lines(line("a", None), none="Nothing was measured."))
     assert "Nothing was measured." in chart.inner_text()
     assert not chart.locator("svg").count()
 
 
-def test_ten_thousand_points_are_one_line_and_a_table_of_some(visit: Visit) -> None:
+def test_ten_thousand_points_are_one_line_and_a_shortened_table(visit: Visit) -> None:
     chart = draw(visit, lines(line("a")))
     visit.page.evaluate(
         """chart => {
@@ -209,7 +209,7 @@ def test_ten_thousand_points_are_one_line_and_a_table_of_some(visit: Visit) -> N
     assert "200 of 10,000 rows" in chart.inner_text()
 
 
-def test_a_line_goes_and_comes_by_the_keyboard(visit: Visit) -> None:
+def test_a_line_can_be_hidden_and_shown_with_the_keyboard(visit: Visit) -> None:
     chart = draw(visit, CHARTS["lines"])
     curves = chart.locator("[aria-label=line]")
     assert curves.count() == 2
@@ -224,7 +224,7 @@ def test_a_line_goes_and_comes_by_the_keyboard(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lines", "rows", "heat", "lineage", "intervals"])
-def test_labels_that_others_wrote_are_text(visit: Visit, kind: str) -> None:
+def test_hostile_labels_are_shown_as_text(visit: Visit, kind: str) -> None:
     key = {"lines": "series", "lineage": "nodes"}.get(kind, "rows")
     items = [{**item, "label": HOSTILE * 200} for item in CHARTS[kind][key]]
     chart = draw(visit, {**CHARTS[kind], key: items})
@@ -235,7 +235,7 @@ def test_labels_that_others_wrote_are_text(visit: Visit, kind: str) -> None:
     assert not visit.complaints
 
 
-def test_a_tip_tells_what_is_next_to_the_pointer(visit: Visit) -> None:
+def test_a_tooltip_shows_the_point_next_to_the_pointer(visit: Visit) -> None:
     chart = draw(visit, {**CHARTS["lines"], "x": {"label": "env steps, exploration included"}})
     chart.locator("[aria-label=dot] path").nth(1).hover(force=True)
     tip = chart.locator("[aria-label=tip] text")
@@ -251,7 +251,7 @@ def test_a_tip_tells_what_is_next_to_the_pointer(visit: Visit) -> None:
     assert box["x"] > after or box["x"] + box["width"] < before  # beside the point
 
 
-def test_tasks_that_grew_from_each_other_in_a_circle_are_each_drawn_once(visit: Visit) -> None:
+def test_a_cyclic_lineage_shows_each_task_once(visit: Visit) -> None:
     nodes = [
         {"id": id, "parents": [parent], "label": id, "round": 1}
         for id, parent in (("a", "b"), ("b", "a"), ("c", "c"))
@@ -280,7 +280,7 @@ RUN = {
 }
 
 
-def test_arms_stand_beside_each_other_over_env_steps(visit: Visit) -> None:
+def test_arms_are_charted_together_over_env_steps(visit: Visit) -> None:
     charts = draw(visit, {"run": RUN}, part="ArmsOverTime")
     charts.locator("figure").first.wait_for()
     titles = charts.locator("figcaption").all_inner_texts()
@@ -299,7 +299,7 @@ def test_arms_stand_beside_each_other_over_env_steps(visit: Visit) -> None:
     ("arm", "columns"),
     [("coevolve", ["D_0", "1", "2"]), ("static", ["1", "2", "3", "4", "5", "6"])],
 )
-def test_tasks_that_fell_come_first_from_round_to_round(
+def test_the_rounds_map_lists_tasks_with_the_largest_fall_first(
     visit: Visit, arm: str, columns: list[str]
 ) -> None:
     table = ANSWERS[f"runs/shop-1/arms/{arm}/steps"]

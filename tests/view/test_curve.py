@@ -31,7 +31,7 @@ def paths(svg: str) -> list[list[tuple[float, float]]]:
     return [[tuple(map(float, at.split())) for at in path.split("L")] for path in matches]  # type: ignore[misc]
 
 
-def test_a_success_of_one_half_is_drawn_mid_axis() -> None:
+def test_a_success_of_one_half_is_drawn_in_the_middle_of_the_axis() -> None:
     svg = draw_valid(line(0.0, 0.5, 1.0))
     (((x0, y0), (x1, y1), (x2, y2)),) = paths(svg)
     assert y1 == pytest.approx((y0 + y2) / 2, abs=0.1)
@@ -58,7 +58,7 @@ def test_a_gap_in_a_line_is_not_bridged() -> None:
 
 
 @pytest.mark.parametrize("values", [(math.nan,), (0.0,), (math.inf, 0.2), (0.0, 0.0)])
-def test_odd_lines_are_drawn_without_nonsense(values: tuple[float, ...]) -> None:
+def test_nan_and_infinite_values_do_not_appear_in_the_svg(values: tuple[float, ...]) -> None:
     assert not re.search(r'"[^"]*\b(nan|inf)\b', draw_valid(line(*values), Line("none", [])))
 
 
@@ -78,7 +78,7 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "&lt;script&gt;" in svg
 
 
-def test_a_picture_stands_alone() -> None:
+def test_a_picture_is_a_self_contained_svg() -> None:
     size = (760.0, 300.0)
     svg = draw_chart([line(0.1, 0.2)], "t", "x", "y", size=size)
     image = stack_charts([svg, svg], ["A run", HOSTILE], size)

@@ -37,21 +37,19 @@ def asking(visit: Visit, a: str, b: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_each_page_opens_without_a_complaint_and_fits_a_narrow_window(
-    shared: Visit, name: str
-) -> None:
+def test_each_page_opens_without_errors_and_fits_a_narrow_window(shared: Visit, name: str) -> None:
     shared.jump(PLACES[name])
     shared.assert_sound()
 
 
-def test_a_model_without_a_run_is_named_once(shared: Visit) -> None:
+def test_the_name_of_a_model_without_a_run_is_shown_once(shared: Visit) -> None:
     shared.jump(PLACES["evaluations"])
     rows = shared.page.get_by_role("table", name="Evaluations")
     assert rows.inner_text().count("openai:good") == 1
     assert "coevolve, tiny" in rows.inner_text()
 
 
-def test_a_type_leads_to_its_episodes(shared: Visit) -> None:
+def test_a_click_on_a_type_filters_the_episodes(shared: Visit) -> None:
     shared.jump(PLACES["evaluation"])
     beauty = shared.page.locator(".chart-of-intervals svg a", has_text="beauty")
     wanted = "/api/evals/after/episodes?type=category%3Abeauty"
@@ -61,14 +59,14 @@ def test_a_type_leads_to_its_episodes(shared: Visit) -> None:
     expect(shared.page.locator("select[name=type]")).to_have_value("category:beauty")
 
 
-def test_an_episode_is_a_link(shared: Visit) -> None:
+def test_each_episode_of_an_evaluation_is_a_link(shared: Visit) -> None:
     shared.jump(PLACES["evaluation"])
     rows = shared.page.get_by_role("table", name="Episodes").locator("a[data-row]")
     assert rows.count() == 48
     assert rows.first.get_attribute("href") == f"#/evals/after/episodes/{'0' * 64}.0"
 
 
-def test_an_evaluation_leads_to_comparisons_with_those_of_the_same_tasks(shared: Visit) -> None:
+def test_an_evaluation_can_be_compared_with_others_on_the_same_tasks(shared: Visit) -> None:
     shared.jump(PLACES["evaluation"])
     others = shared.page.get_by_label("Compare with")
     assert others.locator("option").all_inner_texts() == ["choose…", "before", "going"]
@@ -77,7 +75,7 @@ def test_an_evaluation_leads_to_comparisons_with_those_of_the_same_tasks(shared:
     expect(shared.page.locator("main h1")).to_have_text("Comparison")
 
 
-def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Visit) -> None:
+def test_a_comparison_shows_the_difference_its_interval_and_the_tasks(shared: Visit) -> None:
     shared.jump(PLACES["comparison"])
     page = shared.page.locator("main")
     text = page.inner_text()
@@ -97,7 +95,7 @@ def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Vis
     ]
 
 
-def test_sides_can_be_swapped_and_chosen(shared: Visit) -> None:
+def test_the_sides_of_a_comparison_can_be_swapped_and_chosen(shared: Visit) -> None:
     shared.jump(PLACES["comparison"])
     with asking(shared, "evals/after", "evals/before"):
         shared.page.get_by_role("button", name="Swap").click()
@@ -105,7 +103,7 @@ def test_sides_can_be_swapped_and_chosen(shared: Visit) -> None:
         shared.page.locator("select[name=b]").select_option("runs/shop-1/static")
 
 
-def test_the_tasks_of_an_arm_that_got_worse_are_found(shared: Visit) -> None:
+def test_the_tasks_of_an_arm_can_be_filtered_to_those_that_got_worse(shared: Visit) -> None:
     shared.jump(PLACES["evaluation of an arm"])
     shared.page.locator("select[name=change]").select_option("worse")
     rows = shared.page.get_by_role("table", name="Held-out tasks").locator("tbody tr")
@@ -129,7 +127,7 @@ def attacked(chromium: Browser) -> Iterator[Visit]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) -> None:
+def test_hostile_text_is_shown_and_not_executed(attacked: Visit, name: str) -> None:
     attacked.jump(PLACES[name])
     main = attacked.page.locator("main")
     assert "This page failed" not in main.inner_text()

@@ -38,7 +38,7 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
     return target
 
 
-def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
+def test_an_export_contains_the_same_answers_as_the_server(page: Path, beside: Path) -> None:
     data, collection = read_data(page), RunCollection(Library())
     kinds = {re.sub(r"[0-9a-f]{16,}|\d+", "*", path) for path in data["answers"]}
     assert len(kinds) > 20
@@ -60,7 +60,7 @@ def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
     assert restore_texts(comparison, data["texts"]) == expected
 
 
-def test_one_file_needs_nothing_else(page: Path) -> None:
+def test_an_exported_file_needs_no_other_file(page: Path) -> None:
     text = replace_data(page.read_text(), "")
     assert not re.search(r"<script src=|<link rel=.stylesheet", text)
     assert "default-src 'none'" in text
@@ -68,7 +68,7 @@ def test_one_file_needs_nothing_else(page: Path) -> None:
     assert len(re.findall("<script>", text)) == text.count("'sha256-") - text.count("<style>")
 
 
-def test_evaluation_episodes_are_left_out_unless_asked_for(
+def test_evaluation_episodes_are_omitted_unless_requested(
     page: Path, beside: Path, tmp_path: Path
 ) -> None:
     data = read_data(page)
@@ -84,7 +84,7 @@ def test_evaluation_episodes_are_left_out_unless_asked_for(
     assert export["left_out"] == []
 
 
-def test_an_export_holds_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
+def test_an_export_contains_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
     tasks = {task.id: task for task in get_benchmark("webshop").tasks(Split.VAL)}
     rows = json.loads(answer(RunCollection(Library()), f"evals/{EVAL}/episodes"))["rows"]
     text = json.dumps(read_data(page))
@@ -107,7 +107,7 @@ KINDS = {"groups": "groups", "tasks": "tasks", "drafts": "drafts", "trajectories
         (10**9, 0, 50_000, {"groups", "tasks", "drafts", "episodes"}),
     ],
 )
-def test_a_file_that_is_full_says_what_it_lacks(
+def test_a_file_at_the_size_limit_lists_what_it_omits(
     beside: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,7 @@ def test_a_file_that_is_full_says_what_it_lacks(
     assert there["episodes"] == latest[: len(there["episodes"])]
 
 
-def test_lists_that_one_file_cannot_hold_are_refused_before_pages_are_made(
+def test_lists_too_large_for_one_file_are_refused_before_pages_are_made(
     beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "page_response", None)
@@ -147,7 +147,9 @@ def test_lists_that_one_file_cannot_hold_are_refused_before_pages_are_made(
     assert not (tmp_path / "full.html").exists()
 
 
-def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: Path) -> None:
+def test_an_exported_folder_contains_everything_and_replaces_old_files(
+    beside: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "pages"
     (target / "data").mkdir(parents=True)
     for name in ("index.js", "left-over.js"):  # of an earlier export
@@ -171,7 +173,7 @@ def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("target", ["pages.pdf", "there.txt", "full", "no/such/a.html", "no/such"])
-def test_where_nothing_can_be_written_is_told(beside: Path, tmp_path: Path, target: str) -> None:
+def test_an_unusable_target_is_refused(beside: Path, tmp_path: Path, target: str) -> None:
     (tmp_path / "there.txt").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
@@ -180,7 +182,7 @@ def test_where_nothing_can_be_written_is_told(beside: Path, tmp_path: Path, targ
     assert (tmp_path / "full" / "mine").is_file()
 
 
-def test_an_export_needs_no_server(beside: Path, tmp_path: Path) -> None:
+def test_an_export_needs_no_server_packages(beside: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None\n"
         "from pathlib import Path\n"
@@ -193,7 +195,7 @@ def test_an_export_needs_no_server(beside: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_no_text_gets_out_of_its_script() -> None:
+def test_hostile_text_cannot_leave_the_data_script() -> None:
     hostile = ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029\n", "\ud800"]
     part = DataFile(Censor())
     part.add("x", {"texts": [text * 20 for text in hostile], "short": hostile, "odd": math.nan})

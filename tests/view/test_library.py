@@ -26,7 +26,7 @@ def put(file: Path) -> None:
     file.write_text("{}")
 
 
-def test_all_is_shown_the_runs_of_tables_among_it() -> None:
+def test_a_library_without_names_lists_all_runs_and_evaluations() -> None:
     library = Library()
     assert list(library.runs()) == ["first", "table~static-1", "table~static-2"]
     assert list(library.evals()) == ["e"]
@@ -34,7 +34,7 @@ def test_all_is_shown_the_runs_of_tables_among_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["table", "runs/table", "{here}/runs/table"])
-def test_a_table_is_shown_with_the_runs_that_come_later(name: str, folder: Path) -> None:
+def test_a_table_lists_its_runs_including_later_ones(name: str, folder: Path) -> None:
     library = Library([name.format(here=folder)])
     assert list(library.runs()) == ["table~static-1", "table~static-2"]
     assert library.home == ""
@@ -43,7 +43,7 @@ def test_a_table_is_shown_with_the_runs_that_come_later(name: str, folder: Path)
     assert not library.evals()
 
 
-def test_a_run_of_a_table_is_called_by_both() -> None:
+def test_the_name_of_a_run_in_a_table_includes_the_table() -> None:
     collection = RunCollection(Library())
     assert [run.name for run in map(collection.run, Library().runs())] == [
         "first",
@@ -52,31 +52,33 @@ def test_a_run_of_a_table_is_called_by_both() -> None:
     ]
 
 
-def test_one_thing_is_shown_at_once() -> None:
+def test_a_single_run_or_evaluation_is_the_home_page() -> None:
     assert Library(["table/static-1"]).home == "runs/static-1"
     assert Library(["first", "runs/first"]).home == "runs/first"
     assert Library(["e"]).home == "evals/e"
 
 
-def test_two_of_one_name_are_told_apart(folder: Path) -> None:
+def test_two_runs_with_one_name_get_different_ids(folder: Path) -> None:
     put(folder / "elsewhere/first/manifest.json")
     library = Library(["first", "elsewhere/first"])
     assert [run.path.parent.name for run in library.runs().values()] == ["runs", "elsewhere"]
     assert list(library.runs()) == ["first", "first~2"]
 
 
-def test_a_link_is_shown_under_its_own_name(folder: Path) -> None:
+def test_a_symlinked_run_is_listed_under_the_name_of_the_link(folder: Path) -> None:
     put(folder / "elsewhere/second/manifest.json")
     (folder / "runs/linked").symlink_to(folder / "elsewhere/second")
     assert "linked" in Library().runs()
 
 
-def test_the_folder_at_hand_has_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_is_listed_under_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder / "runs/first")
     assert Library(["."]).home == "runs/first"
 
 
-def test_a_name_of_nothing_is_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'first'"):
         Library(["frist"])
     with pytest.raises(ConfigError, match="There is no run"):

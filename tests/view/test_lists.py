@@ -85,7 +85,7 @@ def rows_of(folder: RunFolder, query: str = "") -> list[TrajectoryRow]:
     return list(trajectory_page(open_run(folder), Query.parse(f"per_page=500&{query}")).rows)
 
 
-def test_what_a_run_writes_is_listed_while_it_does(run: RunFolder, store: RunStore) -> None:
+def test_rows_are_listed_while_the_run_is_still_writing(run: RunFolder, store: RunStore) -> None:
     assert rows_of(run) == []
     for step in range(1, 4):
         number = 2 * step
@@ -100,7 +100,7 @@ def test_what_a_run_writes_is_listed_while_it_does(run: RunFolder, store: RunSto
     assert [row.advantage for row in rows_of(run, "sort=-advantage")][:3] == [1.5, -0.5, None]
 
 
-def test_rows_are_kept_until_the_run_writes(run: RunFolder, store: RunStore) -> None:
+def test_rows_are_cached_until_the_run_writes(run: RunFolder, store: RunStore) -> None:
     store.add_groups("a", 1, [group(1)], [fired(1)])
     view = open_run(run)
 
@@ -123,7 +123,7 @@ def test_groups_without_a_signal_are_listed_without_episodes(run: RunFolder) -> 
     assert {row.group for row in rows_of(run)} == {"group-2"}
 
 
-def test_a_page_leaves_out_what_a_rewind_removes_meanwhile(
+def test_a_page_omits_rows_that_a_rewind_deletes_meanwhile(
     run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add_groups("a", 1, [group(1)], [])
@@ -148,7 +148,7 @@ def test_long_actions_are_searchable_up_to_a_limit(run: RunFolder, store: RunSto
     assert rows_of(run, "q=out") == []
 
 
-def test_a_run_that_was_rewound_is_read_anew(run: RunFolder, store: RunStore) -> None:
+def test_a_rewound_run_is_read_again(run: RunFolder, store: RunStore) -> None:
     for step in (1, 2, 3):
         store.add_groups("a", step, [group(step)], [fired(step)])
     store.delete_after("a", 1)
@@ -165,7 +165,9 @@ def test_a_run_that_was_rewound_is_read_anew(run: RunFolder, store: RunStore) ->
     assert rows_of(run, "q=toe-3") == []
 
 
-def test_another_run_in_the_same_folder_is_another(run: RunFolder, store: RunStore) -> None:
+def test_a_new_run_in_the_same_folder_replaces_the_cached_rows(
+    run: RunFolder, store: RunStore
+) -> None:
     store.add_groups("a", 1, [group(1)], [])
     view = open_run(run)
     groups = lambda: [row.id for row in view.cached("x", lambda: group_rows(view, "a"))]  # noqa: E731
@@ -179,7 +181,7 @@ def test_another_run_in_the_same_folder_is_another(run: RunFolder, store: RunSto
         assert groups() == ["group-2"]
 
 
-def test_a_damaged_run_is_told(run: RunFolder) -> None:
+def test_a_damaged_database_is_an_error(run: RunFolder) -> None:
     run.database.write_bytes(b"no database" * 1000)
     with pytest.raises(Damaged, match=r"run\.db"):
         rows_of(run)
@@ -265,7 +267,7 @@ PAIRS = st.sampled_from([*VALUES]).flatmap(lambda n: st.tuples(st.just(n), VALUE
 
 @settings(max_examples=80)
 @given(pairs=st.lists(PAIRS, max_size=6))
-def test_sql_filters_as_the_rows_do(
+def test_filtering_in_sql_equals_filtering_in_python(
     known: tuple[ShownRun, list[TrajectoryRow]], pairs: list[tuple[str, str]]
 ) -> None:
     view, rows = known
@@ -288,7 +290,7 @@ def refusals(collection: RunCollection, *paths: str) -> list[str]:
     return messages
 
 
-def test_a_run_that_is_damaged_does_not_hide_the_others(
+def test_a_damaged_run_does_not_hide_the_others(
     sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(sample_folder / "runs", tmp_path / "runs")

@@ -39,7 +39,7 @@ def plain(text: str) -> str:
     return text.replace("\u202f", " ")
 
 
-def test_measures_are_those_that_the_run_stored(beside: Path) -> None:
+def test_measures_match_the_stored_run(beside: Path) -> None:
     measures = ask(f"{AT}/measures")
     arms = read_json(Path(AT) / "summary.json")["arms"]
     assert [row["arm"] for row in measures["arms"]] == ["static", "coevolve"] == list(arms)
@@ -61,7 +61,7 @@ def test_measures_are_those_that_the_run_stored(beside: Path) -> None:
     assert measures["warmup_loss"] == pytest.approx(warmup["losses"])
 
 
-def test_signals_are_counted_alike_everywhere_by_arm(beside: Path) -> None:
+def test_signal_counts_by_arm_are_the_same_on_all_pages(beside: Path) -> None:
     with closing(sqlite3.connect(f"{AT}/run.db")) as database:
         query = "SELECT arm, kind, count(*) FROM signals GROUP BY arm, kind"
         stored = {(arm, kind): n for arm, kind, n in database.execute(query)}
@@ -76,7 +76,7 @@ def test_signals_are_counted_alike_everywhere_by_arm(beside: Path) -> None:
         assert row["signals"] == sum(mine.values()) > 0
 
 
-def test_outcomes_and_lengths_are_those_of_the_latest_evaluations(beside: Path) -> None:
+def test_outcomes_and_lengths_match_the_latest_evaluations(beside: Path) -> None:
     measures = ask(f"{AT}/measures")
     (cross,) = measures["cross"]
     table = {row["name"]: row for row in read_json(Path(AT) / "summary.json")["table"]}
@@ -92,7 +92,7 @@ def test_outcomes_and_lengths_are_those_of_the_latest_evaluations(beside: Path) 
         assert len(row["solved"]) + len(row["failed"]) == n
 
 
-def test_the_task_set_is_as_diverse_as_the_formulas_say(beside: Path) -> None:
+def test_the_diversity_of_the_task_set_matches_the_formulas(beside: Path) -> None:
     response = ask(f"{AT}/task-set")
     (arm,) = response["arms"]
     rounds = RunReader(Path(AT) / "run.db").rounds("coevolve")
@@ -133,14 +133,14 @@ def test_usage_of_the_shared_first_set_is_counted_once() -> None:
     assert "a 2 of 2" in warning
 
 
-def test_a_round_without_tasks_leaves_the_diversity_as_it_is() -> None:
+def test_a_round_without_tasks_does_not_change_the_diversity() -> None:
     rounds = diversity([["a red bag", "a blue bag"], ["two black bags"], [], ["green tea"]])
     assert len(rounds) == 4
     assert math.isnan(rounds[0].distance)
     assert rounds[1].self_similarity == rounds[2].self_similarity != rounds[3].self_similarity
 
 
-def test_numbers_and_missing_numbers() -> None:
+def test_numbers_are_formatted_and_missing_ones_are_dashes() -> None:
     assert plain(percent(0.5)) == "50.0 %"
     assert plain(interval(0.461, 0.579)) == "46.1–57.9 %"
     assert percent(NAN) == percent(None) == format_count(math.inf) == interval(0.1, NAN) == "–"
@@ -152,12 +152,12 @@ def test_numbers_and_missing_numbers() -> None:
     assert [format_compact(v) for v in (0, 500, 2500, 1.5e6)] == ["0", "500", "2.5k", "1.5M"]
 
 
-def test_headline_without_numbers() -> None:
+def test_the_headline_states_that_there_are_no_evaluations() -> None:
     assert headline(()) == "This run has no evaluations on held-out tasks."
     assert headline((TableRow("a", NAN),)) == headline(())
 
 
-def test_headline_of_one_arm() -> None:
+def test_the_headline_of_one_arm_gives_its_success_and_interval() -> None:
     row = TableRow("CoEvolve", 0.5, 0.4, 0.6, n_tasks=1)
     assert plain(headline([row])) == (
         "CoEvolve solves 50.0 % of 1 held-out task (95 % interval 40.0–60.0 %), "
@@ -174,7 +174,7 @@ def test_headline_of_one_arm() -> None:
         (0.50, NAN, NAN, "as many as RIVAL."),
     ],
 )  # fmt: skip
-def test_headline_names_the_strongest_trained_rival(
+def test_the_headline_compares_with_the_strongest_trained_arm(
     success: float, low: float, high: float, ending: str
 ) -> None:
     table = (

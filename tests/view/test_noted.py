@@ -114,7 +114,7 @@ def test_an_interface_is_listed_once_with_its_lines(collection: RunCollection) -
     assert ask(collection, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
 
 
-def test_of_many_lines_and_rows_some_are_listed(
+def test_long_lists_of_notes_and_lines_are_shortened(
     collection: RunCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notes_model, "MAX_LINES", 2)
@@ -126,7 +126,7 @@ def test_of_many_lines_and_rows_some_are_listed(
     assert response["left"] == 3, "two labels of turns, and an interface"
 
 
-def test_an_episode_has_the_labels_of_its_turns(collection: RunCollection) -> None:
+def test_an_episode_lists_its_turn_labels_and_expectations(collection: RunCollection) -> None:
     rows = ask(collection, f"runs/{RUN}/trajectories", f"arm={ARM}&step=1&per_page=4")["rows"]
     detail = ask(collection, f"runs/{RUN}/trajectories/{rows[1]['id']}")
     turn, credit, outlook = detail["notes"]
@@ -145,7 +145,7 @@ def test_an_episode_has_the_labels_of_its_turns(collection: RunCollection) -> No
     assert (credit["expected"], credit["floor"], credit["says"]) == ([], None, {})
 
 
-def test_notes_without_a_label_have_means(collection: RunCollection) -> None:
+def test_notes_without_a_label_are_averaged(collection: RunCollection) -> None:
     (credit,), (outlook,) = rows_of(collection, "credit"), rows_of(collection, "outlook")
     assert (credit["label"], credit["value"], credit["likeness"]) == ("", -1.0, None)
     assert (credit["early"], credit["late"]) == (None, None)
@@ -154,7 +154,7 @@ def test_notes_without_a_label_have_means(collection: RunCollection) -> None:
     assert outlook["likeness"] == pytest.approx(0.375), "groups of four"
 
 
-def test_expected_texts_are_stored_with_their_episodes(tmp_path: Path) -> None:
+def test_expected_texts_are_stored_only_for_stored_episodes(tmp_path: Path) -> None:
     about: dict[str, Any] = {"kind": "outlook", "task_id": "t", "index": 0}
     evidence = FrozenDict(expected=("A page.",), likeness=(0.5,))
     notes = [Note(group_id=group, evidence=evidence, **about) for group in ("kept", "gone")]
@@ -216,7 +216,7 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
     assert ask(collection, f"runs/{RUN}/tasks/{often}")["interfaces"] == []
 
 
-def test_nothing_is_noted_of_held_out_episodes(collection: RunCollection) -> None:
+def test_held_out_episodes_show_no_notes(collection: RunCollection) -> None:
     row = ask(collection, f"evals/{EVAL}/episodes")["rows"][0]
     detail = ask(collection, f"evals/{EVAL}/episodes/{row['id']}")
     assert (detail["notes"], detail["shown_by"]) == ([], None)
@@ -226,14 +226,16 @@ def test_nothing_is_noted_of_held_out_episodes(collection: RunCollection) -> Non
         assert note_views([note], split) == ()
 
 
-def test_arms_without_notes_have_none_and_others_are_not_there(collection: RunCollection) -> None:
+def test_an_arm_without_notes_has_an_empty_list_and_an_unknown_arm_is_an_error(
+    collection: RunCollection,
+) -> None:
     empty = ask(collection, f"runs/{RUN}/arms/static/notes")
     assert empty == {"arm": "static", "rows": [], "left": 0}
     with pytest.raises(NotFound, match="no arm"):
         ask(collection, f"runs/{RUN}/arms/random/notes")
 
 
-def test_an_export_holds_what_was_noted(collection: RunCollection) -> None:
+def test_an_export_contains_the_notes(collection: RunCollection) -> None:
     contents = {
         one.path: one.value
         for one in responses_to_export(collection)
@@ -246,7 +248,7 @@ def test_an_export_holds_what_was_noted(collection: RunCollection) -> None:
 
 @pytest.mark.parametrize("evidence", [{}, {"says": "one text", "version": 3}, {"says": None}])
 @pytest.mark.parametrize("label", ["v1", ""])
-def test_a_note_about_an_interface_may_lack_anything(
+def test_a_note_about_an_interface_may_lack_any_field(
     evidence: dict[str, Any], label: str, tmp_path: Path
 ) -> None:
     about: dict[str, Any] = {"task_id": "t", "group_id": "g", "index": 0}

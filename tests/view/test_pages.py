@@ -59,7 +59,7 @@ SHAPES: dict[str, type[Shape]] = {
 
 
 @pytest.mark.parametrize("path", ANSWERS)
-def test_the_answers_are_of_the_shapes_that_the_program_gives(path: str) -> None:
+def test_the_made_up_answers_match_the_response_models(path: str) -> None:
     shape = next(shape for pattern, shape in SHAPES.items() if re.fullmatch(pattern, path))
     shape.model_validate(ANSWERS[path])
 
@@ -79,9 +79,7 @@ def visit(chromium: Browser) -> Iterator[Visit]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_each_view_opens_without_a_complaint_and_fits_a_narrow_window(
-    shared: Visit, name: str
-) -> None:
+def test_each_page_opens_without_errors_and_fits_a_narrow_window(shared: Visit, name: str) -> None:
     shared.jump(PLACES[name])
     shared.assert_sound()
 
@@ -95,7 +93,7 @@ def test_numbers_are_rounded_as_in_reports(shared: Visit, share: float) -> None:
         assert decimal == f"{5000 * share:.{digits}f}"
 
 
-def test_every_link_of_every_view_leads_to_a_view(shared: Visit) -> None:
+def test_every_link_of_every_page_leads_to_a_page(shared: Visit) -> None:
     hrefs: set[str] = set()
     for place in PLACES.values():
         shared.jump(place)
@@ -127,7 +125,7 @@ HIDDEN = r"/[\u0000-\u0008\u001b\u202a-\u202e\u2066-\u2069\u200b\ufeff]|\udb40/"
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) -> None:
+def test_hostile_text_is_shown_and_not_executed(attacked: Visit, name: str) -> None:
     attacked.jump(PLACES[name])
     page = attacked.page
     assert "This page failed" not in page.locator("main").inner_text()
@@ -142,7 +140,7 @@ def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) 
     assert not attacked.complaints
 
 
-def test_characters_that_cannot_be_seen_are_named(attacked: Visit) -> None:
+def test_invisible_characters_are_shown_by_name(attacked: Visit) -> None:
     attacked.jump(TRAJECTORY)
     marks = set(attacked.page.locator(".hidden-char").all_inner_texts())
     assert marks >= {"RLO", "PDF", "LRI", "ZWSP", "NUL", "ESC", "BEL", "BOM", "D800", "E0041"}
@@ -158,7 +156,7 @@ def test_characters_that_cannot_be_seen_are_named(attacked: Visit) -> None:
         ("arms", f"runs/{RUN}/tasks"),
     ],
 )
-def test_a_part_of_a_page_that_cannot_be_loaded_says_so(
+def test_a_part_of_a_page_that_cannot_be_loaded_shows_the_error_and_a_retry(
     chromium: Browser, name: str, path: str
 ) -> None:
     answers = {place: answer for place, answer in ANSWERS.items() if place != path}
@@ -175,7 +173,7 @@ def test_a_part_of_a_page_that_cannot_be_loaded_says_so(
         assert visit.page.locator("a.top-run").is_visible()  # the run itself is not lost
 
 
-def test_a_text_of_a_megabyte_is_folded(chromium: Browser) -> None:
+def test_a_very_long_text_is_collapsed(chromium: Browser) -> None:
     path = PLACES["trajectory"].removeprefix("#/")
     long = "\u202e<b>word</b> " * 80_000
     episode: dict[str, Any] = json.loads(json.dumps(ANSWERS[path]))
@@ -191,7 +189,7 @@ def test_a_text_of_a_megabyte_is_folded(chromium: Browser) -> None:
         assert not visit.complaints
 
 
-def test_filters_are_in_the_address_and_asked_for(visit: Visit) -> None:
+def test_filters_are_in_the_address_and_in_the_request(visit: Visit) -> None:
     visit.go(PLACES["trajectories"])
     page = visit.page
     page.get_by_label("Outcome").select_option("false")
@@ -208,7 +206,7 @@ def test_filters_are_in_the_address_and_asked_for(visit: Visit) -> None:
     assert page.get_by_label("Words in the task").input_value() == "rain jacket"
 
 
-def test_back_and_forward_go_from_place_to_place(visit: Visit) -> None:
+def test_back_and_forward_navigate_between_pages(visit: Visit) -> None:
     visit.go("#/")
     page = visit.page
     page.get_by_role("link", name=RUN).first.click()
@@ -225,7 +223,7 @@ def test_back_and_forward_go_from_place_to_place(visit: Visit) -> None:
     expect(page.locator("h1")).to_have_text("Trajectories")
 
 
-def test_the_way_back_leads_to_where_one_was(visit: Visit) -> None:
+def test_going_back_restores_the_scroll_position(visit: Visit) -> None:
     visit.go(PLACES["arm"])
     page = visit.page
     page.locator("[data-row]", has_text="90").last.click()
@@ -236,7 +234,7 @@ def test_the_way_back_leads_to_where_one_was(visit: Visit) -> None:
     expect(row).to_be_in_viewport()
 
 
-def test_the_keyboard_goes_everywhere(visit: Visit) -> None:
+def test_lists_steps_and_search_can_be_used_with_the_keyboard(visit: Visit) -> None:
     visit.go(PLACES["trajectories"])
     page = visit.page
     page.keyboard.press("j")
@@ -278,7 +276,7 @@ def test_help_lists_the_keys_of_the_page_and_closes(visit: Visit) -> None:
     assert not visit.complaints
 
 
-def test_a_step_has_a_link_of_its_own(visit: Visit) -> None:
+def test_a_link_to_a_step_scrolls_to_it(visit: Visit) -> None:
     visit.go(f"{TRAJECTORY}?step=3")
     step = visit.page.locator("#step-3")
     expect(step).to_have_class(re.compile("here"))
@@ -316,7 +314,7 @@ def contrast(a: tuple[float, ...], b: tuple[float, ...]) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_words_stand_out_from_what_is_behind_them() -> None:
+def test_text_has_enough_contrast_with_its_background() -> None:
     of = colours()
     grounds = ("paper", "wash", "raised")
     pairs = [(ink, ground) for ink in ("ink", "soft", "accent", "good", "bad", "warn", "warm")
@@ -330,7 +328,7 @@ def test_words_stand_out_from_what_is_behind_them() -> None:
             assert ratio >= 4.5, f"{ink} on {ground}, {side}: {ratio:.2f}"
 
 
-def test_a_change_of_a_run_is_asked_for_at_once(chromium: Browser) -> None:
+def test_a_page_reloads_a_changed_run_at_once(chromium: Browser) -> None:
     with browsing.visit(chromium, ANSWERS) as visit:
         visit.page.add_init_script(
             "window.EventSource = class { constructor() { window.source = this; } }"
@@ -364,7 +362,7 @@ def test_colours_follow_the_system_and_the_switch(chromium: Browser) -> None:
             assert visit.page.evaluate(paper) != "rgb(255, 255, 255)"
 
 
-def test_an_episode_shows_how_the_policy_came_to_act(shared: Visit) -> None:
+def test_an_episode_shows_choices_tokens_signals_and_the_verdict(shared: Visit) -> None:
     shared.jump(TRAJECTORY)
     page = shared.page
     choices = page.locator("#step-2 .choice")
@@ -385,13 +383,13 @@ def test_an_episode_shows_how_the_policy_came_to_act(shared: Visit) -> None:
     page.keyboard.press("v")
 
 
-def test_two_episodes_say_where_they_part(shared: Visit) -> None:
+def test_two_episodes_are_shown_side_by_side(shared: Visit) -> None:
     shared.jump(PLACES["side"])
     expect(shared.page.locator("main")).to_contain_text("Two episodes")
     expect(shared.page.locator(".side-row")).to_have_count(4)
 
 
-def test_what_got_worse_after_a_round_is_listed(shared: Visit) -> None:
+def test_tasks_that_got_worse_after_a_round_are_counted(shared: Visit) -> None:
     shared.jump(PLACES["round"])
     changed = shared.page.locator("#changed")
     expect(changed).to_contain_text("2 got worse")
@@ -419,7 +417,7 @@ def test_errors_and_empty_lists_say_what_to_do(chromium: Browser) -> None:
         expect(visit.page.locator("h1")).to_have_text("Page not found")
 
 
-def test_a_run_that_is_not_there_offers_those_that_are(chromium: Browser) -> None:
+def test_the_page_of_a_missing_run_links_to_existing_runs(chromium: Browser) -> None:
     problem = {"error": "NotFound", "message": "There is no run 'nosuch' here.",
                "places": [f"runs/{RUN}", "runs/a b"]}  # fmt: skip
     with browsing.visit(chromium, ANSWERS, refused={"runs/nosuch": problem}) as visit:
@@ -439,7 +437,7 @@ def headings(page: Page, table: str) -> list[str]:
     return [text.rstrip(" ↕↑↓") for text in cells.all_inner_texts()]
 
 
-def test_columns_have_distinct_names_and_tell_each_thing_once(shared: Visit) -> None:
+def test_columns_have_distinct_names_and_repeat_nothing(shared: Visit) -> None:
     page = shared.page
     shared.jump(PLACES["run"])
     names = headings(page, "Arms of the run")
@@ -454,7 +452,7 @@ def test_columns_have_distinct_names_and_tell_each_thing_once(shared: Visit) -> 
     assert failed.inner_text().count("failed") == 1
 
 
-def test_an_end_reason_that_tells_more_is_shown(chromium: Browser) -> None:
+def test_an_end_reason_that_differs_from_the_outcome_is_shown(chromium: Browser) -> None:
     path = PLACES["trajectories"].removeprefix("#/")
     answer = json.loads(json.dumps(ANSWERS[path]))
     answer["rows"][1]["end_reason"] = "max_steps"
@@ -466,13 +464,15 @@ def test_an_end_reason_that_tells_more_is_shown(chromium: Browser) -> None:
         )
 
 
-def test_signals_are_counted_for_each_arm(shared: Visit) -> None:
+def test_the_signal_chart_includes_every_arm(shared: Visit) -> None:
     shared.jump(PLACES["run"])
     chart = shared.page.locator("figure.chart", has_text="Signals by arm")
     assert {"static", "coevolve"} <= set(chart.locator(".chart-legend").inner_text().splitlines())
 
 
-def test_two_arms_begin_with_held_out_tasks_and_sort_by_difference(chromium: Browser) -> None:
+def test_the_page_of_two_arms_shows_held_out_tasks_first_and_sorts_by_difference(
+    chromium: Browser,
+) -> None:
     path = f"runs/{RUN}/tasks"
     rows = [
         {**ANSWERS[path]["rows"][0], "id": f"{n}" * 64, "instruction": f"Task {n}.",
@@ -509,7 +509,7 @@ def test_two_arms_begin_with_held_out_tasks_and_sort_by_difference(chromium: Bro
         assert not visit.complaints
 
 
-def test_lists_ask_for_the_order_of_a_column(visit: Visit) -> None:
+def test_sorting_a_column_requests_the_sorted_list(visit: Visit) -> None:
     for place, label, sort in (
         ("trajectories", "Outcome", "success"),
         ("trajectories", "Advantage", "advantage"),
@@ -542,7 +542,7 @@ def test_a_narrow_window_hides_missing_values_and_cuts_no_label(chromium: Browse
         assert [top["y"] for top in tops if top] == 2 * [tops[0]["y"] if tops[0] else None]
 
 
-def test_the_receipt_of_the_shop_is_a_short_list(shared: Visit) -> None:
+def test_the_webshop_receipt_lists_only_useful_facts(shared: Visit) -> None:
     shared.jump(TRAJECTORY)
     shop = shared.page.locator("#step-end .shop")
     facts = shop.locator(".facts > div")
@@ -553,7 +553,7 @@ def test_the_receipt_of_the_shop_is_a_short_list(shared: Visit) -> None:
         expect(shop).not_to_contain_text(blank)
 
 
-def test_an_episode_shows_the_advice_that_it_was_told(visit: Visit) -> None:
+def test_an_episode_shows_the_advice_that_it_received(visit: Visit) -> None:
     visit.go(TRAJECTORY)
     section = visit.page.locator(".shown-with")
     expect(section).to_contain_text("Received 1 piece of advice")
@@ -586,7 +586,7 @@ def test_an_episode_shows_the_label_of_each_step_and_how_it_was_found(visit: Vis
     assert not visit.complaints
 
 
-def test_a_task_leads_to_episodes_before_and_after_its_interface_changed(visit: Visit) -> None:
+def test_a_task_links_to_episodes_before_and_after_its_interface_changed(visit: Visit) -> None:
     visit.go(PLACES["task"])
     link = visit.page.get_by_role("link", name="coevolve: step 7 compared with step 31")
     href = link.get_attribute("href") or ""
@@ -595,7 +595,7 @@ def test_a_task_leads_to_episodes_before_and_after_its_interface_changed(visit: 
     assert f"runs/{RUN}/trajectories/coevolve.g31.2" in unquote(href)
 
 
-def test_a_link_to_this_place_can_be_copied(chromium: Browser) -> None:
+def test_the_link_to_a_page_can_be_copied(chromium: Browser) -> None:
     with browsing.visit(
         chromium, ANSWERS, permissions=["clipboard-read", "clipboard-write"]
     ) as visit:
@@ -630,7 +630,7 @@ def test_an_arm_shows_its_notes_interfaces_and_advice_in_one_table(visit: Visit)
     assert not visit.complaints
 
 
-def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> None:
+def test_an_episode_shows_expected_beside_observed_texts(visit: Visit) -> None:
     visit.go(TRAJECTORY)
     page, answer = visit.page, ANSWERS[TRAJECTORY.removeprefix("#/")]
     expect(page.locator("#noted figure.chart")).to_contain_text("Expected and observed: outlook")
@@ -660,7 +660,7 @@ def test_an_answer_that_is_only_its_action_is_shown_once(visit: Visit) -> None:
         expect(labels.filter(has_text="Answer")).to_have_count(n_answers)
 
 
-def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> None:
+def test_an_arm_without_notes_shows_no_notes_section(visit: Visit) -> None:
     visit.go(PLACES["arm"].replace("coevolve", "static"))
     expect(visit.page.get_by_role("heading", name="Success by task")).to_be_visible()
     visit.page.wait_for_load_state("networkidle")
@@ -668,7 +668,7 @@ def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> No
     assert not visit.page.locator("#notes").count()
 
 
-def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(visit: Visit) -> None:
+def test_an_episode_shows_its_turn_labels_advice_and_interface(visit: Visit) -> None:
     visit.go(TRAJECTORY)
     page = visit.page
     notes = page.locator("#noted")

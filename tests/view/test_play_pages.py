@@ -74,7 +74,9 @@ def long_task() -> Task:
     return next(task for task in tasks("webshop", "train") if len(task.solution) > 3)
 
 
-def test_an_episode_of_the_shop(manager: Callable[..., EpisodeManager], visit: Visit) -> None:
+def test_a_webshop_episode_can_be_played_by_mouse_and_keyboard(
+    manager: Callable[..., EpisodeManager], visit: Visit
+) -> None:
     task, page = long_task(), visit.page
     search, product, *options, _ = task.solution
     with serve_pages(manager(benchmark_source("webshop"), first=task)) as address:
@@ -103,7 +105,7 @@ def test_an_episode_of_the_shop(manager: Callable[..., EpisodeManager], visit: V
         solved(page)
 
 
-def test_an_episode_of_text_by_keyboard_alone(
+def test_an_alfworld_episode_can_be_played_with_the_keyboard_alone(
     manager: Callable[..., EpisodeManager],
     visit: Visit,
     engine: Callable[[str], None],
@@ -148,7 +150,7 @@ def hostile_source(size: int) -> PlaySource:
 
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
-def test_hostile_text_does_nothing(
+def test_hostile_text_is_shown_and_not_executed(
     manager: Callable[..., EpisodeManager], visit: Visit, size: int
 ) -> None:
     page = visit.page
@@ -169,7 +171,7 @@ def test_hostile_text_does_nothing(
         assert visit.overflow_px() == 0
 
 
-def test_tabs_play_by_themselves_and_a_tab_that_is_behind_is_told(
+def test_tabs_play_separate_episodes_and_an_outdated_tab_shows_an_alert(
     manager: Callable[..., EpisodeManager], visit: Visit
 ) -> None:
     one = visit.page
@@ -191,7 +193,7 @@ def test_tabs_play_by_themselves_and_a_tab_that_is_behind_is_told(
         visit.complaints[:] = [text for text in visit.complaints if "409" not in text]
 
 
-def test_a_fault_is_the_machines_and_one_goes_on_where_one_was(
+def test_an_episode_continues_at_the_same_step_after_an_infrastructure_error(
     manager: Callable[..., EpisodeManager], visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = visit.page
@@ -211,7 +213,7 @@ def test_a_fault_is_the_machines_and_one_goes_on_where_one_was(
         solved(page)
 
 
-def test_a_score_goes_on_task_after_task(
+def test_a_scored_game_continues_with_the_next_task(
     manager: Callable[..., EpisodeManager],
     visit: Visit,
     tmp_path: Path,
@@ -241,7 +243,7 @@ def test_a_score_goes_on_task_after_task(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_pages_fit(
+def test_play_pages_fit_a_narrow_window(
     manager: Callable[..., EpisodeManager], chromium: Browser, scheme: str
 ) -> None:
     options = {"viewport": {"width": 360, "height": 720}, "color_scheme": scheme}
@@ -267,7 +269,7 @@ def test_narrow_pages_fit(
 
 
 @pytest.mark.slow
-def test_functions_are_documented_and_called(
+def test_a_bfcl_episode_documents_functions_and_explains_invalid_calls(
     manager: Callable[..., EpisodeManager], visit: Visit
 ) -> None:
     page = visit.page
@@ -308,7 +310,7 @@ def test_functions_are_documented_and_called(
 
 
 @pytest.mark.slow
-def test_code_is_edited_and_run(
+def test_an_appworld_episode_runs_the_edited_code(
     manager: Callable[..., EpisodeManager], visit: Visit, appworld_root: Path
 ) -> None:
     page, task = visit.page, tasks("appworld", "train")[0]

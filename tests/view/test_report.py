@@ -82,7 +82,7 @@ def list_tasks() -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
+def test_a_report_contains_the_viewers_answers_without_episodes_and_walks(
     page: Path, beside: Path
 ) -> None:
     data, collection = read_data(page), RunCollection(Library([RUN]))
@@ -110,7 +110,7 @@ def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
     assert {tuple(story["walks"]) for story in stories if story} == {()}
 
 
-def test_a_report_is_small_and_needs_nothing_else(page: Path) -> None:
+def test_a_report_is_small_and_needs_no_other_file(page: Path) -> None:
     text = replace_data(page.read_text(), "")
     assert page.stat().st_size < 1_500_000
     assert not re.search(r"<script src=|<link rel=.stylesheet", text)
@@ -130,7 +130,7 @@ def test_the_plain_page_has_a_table_a_curve_and_the_new_tasks(page: Path, beside
     assert f"{len(instructions)} tasks were found during training." in read.text
 
 
-def test_the_same_run_gives_the_same_bytes_and_stays_as_it_is(
+def test_a_report_is_reproducible_and_does_not_change_the_run(
     page: Path, beside: Path, tmp_path: Path
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in FOLDER.path.rglob("*")}
@@ -146,7 +146,7 @@ def test_the_same_run_gives_the_same_bytes_and_stays_as_it_is(
     assert {path: path.stat().st_mtime_ns for path in FOLDER.path.rglob("*")} == before
 
 
-def test_a_full_report_leaves_out_pages_of_tasks_and_then_lists(
+def test_a_report_at_the_size_limit_omits_task_pages_and_then_lists(
     beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "REPORT_BYTES", 0)
@@ -168,7 +168,9 @@ def copied(tmp_path: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize("missing", ["run.db", "metrics.jsonl", "manifest.json"])
-def test_a_missing_file_is_named(beside: Path, tmp_path: Path, missing: str) -> None:
+def test_the_error_for_a_missing_file_of_the_run_names_it(
+    beside: Path, tmp_path: Path, missing: str
+) -> None:
     folder = copied(tmp_path)
     (folder.path / missing).unlink()
     with pytest.raises(StoreError, match=rf"{missing}(.*is missing|: No such file)"):
@@ -186,7 +188,7 @@ def test_a_damaged_run_is_an_error(beside: Path, tmp_path: Path) -> None:
 ATTACK = "<script>alert(1)</script> {{ 7 * 7 }} & &amp; \u202e\x1b[31m"
 
 
-def test_hostile_texts_are_shown_as_they_are(beside: Path, tmp_path: Path) -> None:
+def test_hostile_text_is_shown_as_plain_text(beside: Path, tmp_path: Path) -> None:
     folder = copied(tmp_path)
     with closing(sqlite3.connect(folder.database)) as database, database:
         database.execute("UPDATE tasks SET instruction = ?", (ATTACK,))
@@ -197,7 +199,7 @@ def test_hostile_texts_are_shown_as_they_are(beside: Path, tmp_path: Path) -> No
     assert "script" not in read.tags
 
 
-def test_of_many_new_tasks_the_latest_are_listed(
+def test_only_the_latest_of_many_new_tasks_are_listed(
     beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_TASKS >= 100
@@ -207,7 +209,7 @@ def test_of_many_new_tasks_the_latest_are_listed(
     assert "the latest 5 are listed" in html
 
 
-def test_a_run_without_rounds_or_evaluations_has_a_page(beside: Path, tmp_path: Path) -> None:
+def test_a_run_without_rounds_or_evaluations_has_a_report(beside: Path, tmp_path: Path) -> None:
     folder = copied(tmp_path)
     folder.metrics.write_text("")
     folder.summary.unlink()
@@ -236,7 +238,7 @@ def opened(page: Path, chromium: Any) -> Iterator[Any]:
     [AT, f"{AT}/tasks", f"{AT}/drafts", f"{AT}/arms", f"{AT}/arms/coevolve", "terms?term=sr",
      f"{AT}/arms/coevolve/rounds/round-1", f"{AT}/arms/coevolve/groups", ""],
 )  # fmt: skip
-def test_each_page_opens_from_a_file_and_its_links_lead_somewhere(opened: Any, place: str) -> None:
+def test_each_page_of_a_report_opens_and_links_to_no_omitted_page(opened: Any, place: str) -> None:
     opened.jump(f"#/{place}")
     opened.assert_sound()
     hrefs = "all => all.map(a => a.getAttribute('href'))"
@@ -244,7 +246,7 @@ def test_each_page_opens_from_a_file_and_its_links_lead_somewhere(opened: Any, p
         assert not re.search("/trajectories|/evaluations|groups/|/search", href), href
 
 
-def test_a_report_begins_with_the_run_and_has_no_search(opened: Any, page: Path) -> None:
+def test_a_report_opens_with_the_run_and_has_no_search(opened: Any, page: Path) -> None:
     opened.go("", page.as_uri())
     assert opened.page.locator("h1").inner_text() == RUN
     assert opened.page.title().startswith(RUN)
@@ -258,7 +260,7 @@ def test_a_report_begins_with_the_run_and_has_no_search(opened: Any, page: Path)
     assert "This file does not contain walks." in opened.page.locator("main").inner_text()
 
 
-def test_the_contents_stay_and_lead_to_their_sections(opened: Any) -> None:
+def test_the_table_of_contents_stays_visible_and_links_to_its_sections(opened: Any) -> None:
     opened.jump(f"#/{AT}")
     bar = opened.page.locator("nav.contents")
     for link in bar.locator("a").all():
@@ -272,7 +274,7 @@ def test_the_contents_stay_and_lead_to_their_sections(opened: Any) -> None:
         assert stays["y"] + stays["height"] <= where["y"] + 1 < LONG["height"]
 
 
-def test_a_term_of_a_table_leads_to_its_definition(opened: Any) -> None:
+def test_a_term_in_a_table_links_to_its_definition(opened: Any) -> None:
     opened.jump(f"#/{AT}")
     terms = opened.page.locator("section#practice a.term, section#evolution a.term")
     assert terms.count() == 19
@@ -285,7 +287,7 @@ def test_a_term_of_a_table_leads_to_its_definition(opened: Any) -> None:
     assert "five most similar tasks" in opened.page.locator(".terms .here").inner_text()
 
 
-def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
+def test_the_signal_chart_shows_the_stored_counts_by_arm(opened: Any, beside: Path) -> None:
     arms = json.loads(answer(RunCollection(Library([RUN])), AT))["arms"]
     opened.jump(f"#/{AT}")
     chart = opened.page.locator("figure.chart", has_text="Signals by arm")

@@ -91,7 +91,7 @@ def paths(collection: RunCollection) -> Iterator[str]:
         yield f"evals/{EVAL}/episodes/{row['id']}"
 
 
-def test_no_answer_holds_a_key(planted: Path) -> None:
+def test_no_answer_contains_a_secret_key(planted: Path) -> None:
     collection = RunCollection(Library())
     for path in paths(collection):
         text = answer(collection, path).decode()
@@ -106,7 +106,9 @@ def test_no_answer_holds_a_key(planted: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "names"), [("all.html", (RUN, f"evals/{EVAL}")), ("all", (f"evals/{EVAL}",))]
 )
-def test_no_export_holds_a_key(planted: Path, target: str, names: tuple[str, ...]) -> None:
+def test_no_export_contains_a_secret_key(
+    planted: Path, target: str, names: tuple[str, ...]
+) -> None:
     export_pages(Library(names), planted / target, episodes=True)
     path = planted / target
     files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file()]
@@ -135,7 +137,7 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
     assert json.loads(answer(collection, f"runs/{RUN}/tasks/{trained['id']}"))["verifier"]
 
 
-def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> None:
+def test_grader_details_of_a_held_out_task_are_withheld(planted: Path) -> None:
     folder = planted / "evals" / EVAL
     line = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
     report = {
@@ -167,7 +169,7 @@ def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> N
     assert detail["steps"][0]["extras"] == {}
 
 
-def test_a_censor_leaves_json_as_it_is_but_for_secrets() -> None:
+def test_redaction_changes_only_secrets_in_json() -> None:
     value: dict[str, Any] = {"a": ["ü\n\"'", 1.5, None, "sketch", "task-1", "?page=2&q=key"]}
     text = json.dumps(value)
     assert Censor().redact(text) == text

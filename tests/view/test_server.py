@@ -47,7 +47,7 @@ def asked(method: str, path: str, **headers: str) -> httpx.Response:
     return asyncio.run(ask())
 
 
-def test_it_serves_pages_and_their_json(beside: Path) -> None:
+def test_the_server_serves_pages_and_their_json(beside: Path) -> None:
     page = asked("GET", "/")
     assert page.headers["content-type"].startswith("text/html")
     for file in re.findall(r'(?:src|href)="(static/[^"]+)"', page.text):
@@ -61,7 +61,7 @@ def test_it_serves_pages_and_their_json(beside: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/nothing", "/nothing", "/static/none.js"])
-def test_every_answer_keeps_the_page_to_itself(beside: Path, path: str) -> None:
+def test_every_answer_has_the_security_headers(beside: Path, path: str) -> None:
     headers = asked("GET", path).headers
     for name, value in shell.HEADERS.items():
         assert headers[name] == value
@@ -69,7 +69,7 @@ def test_every_answer_keeps_the_page_to_itself(beside: Path, path: str) -> None:
     assert "server" not in headers
 
 
-def test_it_only_reads(beside: Path) -> None:
+def test_the_server_is_read_only(beside: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in beside.rglob("*")}
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         for path in ("/", "/api/runs", f"/api/runs/{RUN}", "/static/style.css"):
@@ -81,7 +81,7 @@ def test_it_only_reads(beside: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in beside.rglob("*")} == before
 
 
-def test_strangers_are_refused(beside: Path) -> None:
+def test_requests_with_a_foreign_host_or_origin_are_refused(beside: Path) -> None:
     for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
         refused = asked("GET", "/api/runs", **headers)
         assert refused.status_code == 403
@@ -110,7 +110,7 @@ def test_strangers_are_refused(beside: Path) -> None:
         ("/elsewhere", 404),
     ],
 )
-def test_strange_addresses_are_told_off(beside: Path, path: str, status: int) -> None:
+def test_invalid_addresses_are_refused(beside: Path, path: str, status: int) -> None:
     refused = asked("GET", path)
     assert refused.status_code == status
     if not path.startswith("/static"):
@@ -120,7 +120,7 @@ def test_strange_addresses_are_told_off(beside: Path, path: str, status: int) ->
     assert "root:" not in refused.text
 
 
-def test_a_fault_of_ours_is_told_without_its_details(
+def test_an_internal_error_is_reported_without_details(
     beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> bytes:
@@ -133,7 +133,9 @@ def test_a_fault_of_ours_is_told_without_its_details(
     assert "secret" not in failed.text
 
 
-def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_stream_reports_changed_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("coevo_gym.view.server.EVERY_S", 0.0)
     folder = RunFolder(tmp_path / "runs" / "live")
@@ -160,14 +162,14 @@ def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert asyncio.run(listen()) == [{"run": "live"}, {"run": "other"}]
 
 
-def test_what_has_not_changed_is_no_news(beside: Path) -> None:
+def test_unchanged_folders_are_not_reported(beside: Path) -> None:
     state = stamps_by_folder(RunCollection(Library()))
     assert set(state) == {("run", RUN), ("eval", EVAL)}
     assert changes(state, state) == []
     assert changes(state, {}) == [{"run": RUN}, {"eval": EVAL}]
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     with (
         shell.listen_on_loopback(0) as listener,
         pytest.raises(ConfigError, match="Choose another --port"),
@@ -175,7 +177,9 @@ def test_a_port_that_is_taken_is_told() -> None:
         shell.listen_on_loopback(listener.getsockname()[1])
 
 
-def test_what_serves_pages_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_an_error_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(ImportError, match=r"`coevo view` needs extra.*\[serve\]"):
         shell.require_server("coevo view")
@@ -218,7 +222,7 @@ def test_the_command_serves_until_ctrl_c(beside: Path) -> None:
         (("--export", "pages.pdf"), "needs a folder or a file name ending in .html"),
     ],
 )
-def test_the_command_tells_what_is_wrong(
+def test_invalid_arguments_are_usage_errors_with_a_reason(
     beside: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

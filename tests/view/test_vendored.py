@@ -14,7 +14,7 @@ _ROW = re.compile(
 )
 
 
-def test_every_vendored_file_has_the_hash_and_the_licence_that_are_written_down() -> None:
+def test_every_vendored_file_has_the_documented_hash_and_licence() -> None:
     rows = _ROW.findall((VENDOR / "README.md").read_text())
     assert {file for file, _, _ in rows} == {path.name for path in VENDOR.glob("*.js")}
     for file, licence, digest in rows:

@@ -61,7 +61,7 @@ def stranger(chromium: Browser, address: str) -> Iterator[Stranger]:
         assert not visit.complaints
 
 
-def test_why_did_this_task_fail_at_step_3(stranger: Stranger) -> None:
+def test_a_step_of_a_failed_episode_is_five_clicks_away(stranger: Stranger) -> None:
     stranger.link(RUN)
     stranger.link("Trajectories")
     stranger.page.get_by_label("Outcome").select_option("false")
@@ -77,7 +77,7 @@ def test_why_did_this_task_fail_at_step_3(stranger: Stranger) -> None:
     expect(stranger.page.locator("#verdict")).to_contain_text("failed")
 
 
-def test_which_tasks_got_worse_after_a_round(stranger: Stranger) -> None:
+def test_tasks_that_got_worse_after_a_round_are_three_clicks_away(stranger: Stranger) -> None:
     stranger.link(RUN)
     stranger.link("coevolve")
     stranger.link(re.compile("^round-0"))
@@ -87,7 +87,7 @@ def test_which_tasks_got_worse_after_a_round(stranger: Stranger) -> None:
     expect(changed).to_contain_text(re.compile(either))
 
 
-def test_what_did_the_explorer_do_to_find_this_task(stranger: Stranger) -> None:
+def test_the_walks_behind_a_new_task_are_three_clicks_away(stranger: Stranger) -> None:
     stranger.link(RUN)
     stranger.link("Tasks")
     stranger.row()
@@ -99,7 +99,7 @@ def test_what_did_the_explorer_do_to_find_this_task(stranger: Stranger) -> None:
     expect(main.locator(".chart-of-lineage svg")).to_be_visible()
 
 
-def test_which_gate_rejects_most_and_why(stranger: Stranger) -> None:
+def test_the_gate_that_rejects_most_drafts_is_two_clicks_away(stranger: Stranger) -> None:
     stranger.link(RUN)
     stranger.link("Drafts and gates")
     assert stranger.clicks == 2
@@ -107,7 +107,7 @@ def test_which_gate_rejects_most_and_why(stranger: Stranger) -> None:
     expect(stranger.page.locator(".reason")).not_to_have_count(0)
 
 
-def test_how_do_two_arms_differ_on_one_task(stranger: Stranger) -> None:
+def test_the_episodes_of_two_arms_on_one_task_are_three_clicks_away(stranger: Stranger) -> None:
     stranger.link(RUN)
     stranger.link("Two arms")
     stranger.row()
@@ -120,7 +120,7 @@ def test_how_do_two_arms_differ_on_one_task(stranger: Stranger) -> None:
     expect(stranger.page.locator(".side-row")).not_to_have_count(0)
 
 
-def test_the_arms_of_a_run_are_compared(stranger: Stranger) -> None:
+def test_the_comparison_of_two_arms_shows_intervals_and_can_be_swapped(stranger: Stranger) -> None:
     main = stranger.page.locator("main")
     stranger.link(RUN)
     expect(main.locator(".headline")).to_contain_text("one seed; repeats can differ by more")
@@ -136,7 +136,7 @@ def test_the_arms_of_a_run_are_compared(stranger: Stranger) -> None:
     expect(main.locator(".cross b")).to_have_text([str(n) for n in (both, better, worse, neither)])
 
 
-def test_an_evaluation_leads_by_type_to_an_episode(stranger: Stranger) -> None:
+def test_an_episode_is_reached_from_an_evaluation_by_task_type(stranger: Stranger) -> None:
     stranger.link(EVAL)
     name = stranger.page.locator(".chart-of-intervals svg a text").first
     type = str(name.text_content())
@@ -148,7 +148,7 @@ def test_an_evaluation_leads_by_type_to_an_episode(stranger: Stranger) -> None:
     expect(stranger.page.locator("#verdict")).to_contain_text(re.compile("solved|failed"))
 
 
-def test_what_is_searched_for_leads_to_it(stranger: Stranger) -> None:
+def test_a_search_result_links_to_its_page(stranger: Stranger) -> None:
     page = stranger.page
     page.keyboard.press("/")
     page.keyboard.type("click")
@@ -159,9 +159,7 @@ def test_what_is_searched_for_leads_to_it(stranger: Stranger) -> None:
     expect(page.locator("h1")).not_to_contain_text("Search")
 
 
-def test_the_page_says_that_it_follows_and_when_nobody_answers(
-    chromium: Browser, address: str
-) -> None:
+def test_the_page_shows_whether_the_server_is_connected(chromium: Browser, address: str) -> None:
     with browsing.visit(chromium) as visit:
         visit.go("#/", address)
         expect(visit.page.locator(".live.on")).to_have_text("Connected")
@@ -217,7 +215,7 @@ def test_an_exported_file_opens_without_a_server(chromium: Browser, exported: Pa
         assert {url.split(":")[0] for url in asked} <= {"file", "data"}
 
 
-def test_what_attacks_does_nothing_in_an_exported_file(
+def test_hostile_text_in_an_exported_file_is_not_executed(
     chromium: Browser, exported: Path, tmp_path: Path
 ) -> None:
     data, part = read_data(exported), DataFile(Censor())
@@ -239,7 +237,7 @@ def test_what_attacks_does_nothing_in_an_exported_file(
 
 
 @pytest.mark.slow
-def test_every_place_of_an_exported_file_opens(chromium: Browser, exported: Path) -> None:
+def test_every_link_of_an_exported_file_opens_a_page(chromium: Browser, exported: Path) -> None:
     with browsing.visit(chromium) as visit:
         assert len(crawl(visit, exported.as_uri(), 60)) > 30
 
@@ -252,6 +250,6 @@ LOOKS: dict[str, dict[str, object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_place_that_a_link_leads_to_opens(chromium: Browser, address: str, look: str) -> None:
+def test_every_link_of_the_viewer_opens_a_page(chromium: Browser, address: str, look: str) -> None:
     with browsing.visit(chromium, **LOOKS[look]) as visit:
         assert len(crawl(visit, address, 80)) > 30
