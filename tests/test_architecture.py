@@ -350,7 +350,7 @@ def test_no_module_has_an_isort_comment() -> None:
     assert not [module for module, path in sources() if "isort:" in path.read_text()]
 
 
-def test_gym_make_imports_the_package_by_its_name() -> None:
+def test_gym_make_imports_the_package_named_in_the_env_id() -> None:
     code = (
         "import gymnasium as gym; env = gym.make('coevo_gym:CoEvolve-WebShop-v0');"
         "print(env.reset(seed=0)[0][:7])"

@@ -22,14 +22,14 @@ LOCKS = {"alfworld": alfworld.LOCK, "appworld": prefix.PINS, "bfcl": bfcl.LOCK}
 
 
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
-def test_every_package_of_a_lock_has_hashes_and_no_host(lock: Path) -> None:
+def test_every_package_of_a_lock_file_has_hashes_and_no_host(lock: Path) -> None:
     text = lock.read_text()
     entries = text.replace(" \\\n", "").splitlines()
     assert all(re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+", one) for one in entries)
     assert [one.split()[0] for one in entries] == pinned_packages(lock)
 
 
-def test_locks_pin_the_required_versions() -> None:
+def test_lock_files_pin_the_required_versions() -> None:
     assert pinned_packages(bfcl.LOCK) == list(bfcl.PACKAGES)
     assert f"appworld=={prefix.VERSION}" in pinned_packages(prefix.PINS)
     constraints = (PROJECT / "constraints.txt").read_text().lower().splitlines()
@@ -64,7 +64,9 @@ def wheel_in(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_only_files_with_the_hash_of_the_lock_are_installed(tmp_path: Path, right: bool) -> None:
+def test_only_files_with_the_hash_of_the_lock_file_are_installed(
+    tmp_path: Path, right: bool
+) -> None:
     wheel = wheel_in(tmp_path)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest() if right else "0" * 64
     lock, target = tmp_path / "lock.txt", tmp_path / "target"

@@ -34,7 +34,7 @@ def test_clean_text_returns_valid_text_unchanged(text: str) -> None:
     assert clean_text(text, 100_000) == text
 
 
-def test_cut_text_says_how_much_is_missing() -> None:
+def test_cut_text_states_how_many_characters_are_missing() -> None:
     cut = clean_text("x" * 1_000_000, 100)
     assert len(cut) <= 100
     assert cut.endswith("[999932 characters cut]")

@@ -105,7 +105,7 @@ def test_holm_matches_r() -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))
-def test_holm_never_lowers_a_p_value_and_keeps_their_order(ps: list[float]) -> None:
+def test_holm_never_lowers_a_p_value_and_preserves_their_order(ps: list[float]) -> None:
     p_values = holm(ps)
     assert all(p <= adjusted <= 1 for p, adjusted in zip(ps, p_values, strict=True))
     ranked = sorted(zip(ps, p_values, strict=True))

@@ -123,12 +123,12 @@ def test_a_task_survives_json_and_pickle_round_trips(task: Task) -> None:
     assert pickle.loads(pickle.dumps(task)).id == task.id
 
 
-def test_evolved_tasks_are_named_by_their_id(task: Task) -> None:
+def test_an_evolved_task_without_a_name_is_named_by_its_id(task: Task) -> None:
     assert task.model_copy(update={"name": ""}).name == f"toy/evolved/{task.id[:12]}"
 
 
 @given(world=st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), JSON))
-def test_unknown_benchmarks_keep_their_json(world: dict[str, Any]) -> None:
+def test_a_task_of_an_unknown_benchmark_keeps_its_json(world: dict[str, Any]) -> None:
     text = coevo_gym.tasks("toy", "train")[0].to_json()
     raw = json.loads(text) | {"benchmark": "nobody-knows", "world": world}
     task = Task.from_json(json.dumps(raw))

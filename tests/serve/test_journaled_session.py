@@ -336,7 +336,7 @@ def test_a_call_that_fails_halfway_stops_the_session(
         assert (second.counts["reported"], second.metrics()["groups"]) == (2, 1)
 
 
-def test_a_report_that_could_not_be_recorded_is_refused(
+def test_a_report_that_cannot_be_recorded_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = partial(CONFIG.make, get_benchmark("webshop").tasks(Split.TRAIN)[:4])

@@ -136,7 +136,7 @@ def test_a_too_large_request_head_is_refused() -> None:
         assert b"200 OK" not in answer(connection)
 
 
-def test_too_many_connections_close_the_one_that_has_waited_longest() -> None:
+def test_too_many_connections_close_the_longest_waiting_one() -> None:
     with server(most=8) as (port, app), ExitStack() as stack:
         slow = stack.enter_context(send_bytes(port, SLOW))
         assert app.asked.acquire(timeout=WAIT_S)

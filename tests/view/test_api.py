@@ -281,7 +281,7 @@ def test_a_search_lists_tasks_first(collection: RunCollection) -> None:
         (f"runs/{RUN}", "x=1", BadRequest),
     ],
 )
-def test_what_cannot_be_answered_is_refused(
+def test_unknown_paths_and_invalid_queries_are_refused(
     collection: RunCollection, path: str, query: str, kind: type[Refusal]
 ) -> None:
     with pytest.raises(kind) as refused:

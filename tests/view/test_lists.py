@@ -187,7 +187,7 @@ def test_a_damaged_database_is_an_error(run: RunFolder) -> None:
         rows_of(run)
 
 
-def test_reading_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> None:
+def test_reading_never_blocks_the_writer(run: RunFolder, store: RunStore) -> None:
     """It reads in mid-transaction, and a writer writes while it reads."""
     store.add_groups("a", 1, [group(1)], [])
     stop, failed = threading.Event(), list[BaseException]()

@@ -118,7 +118,9 @@ def test_a_report_is_small_and_needs_no_other_file(page: Path) -> None:
     assert len(re.findall("<script>", text)) == text.count("'sha256-") - text.count("<style>")
 
 
-def test_the_plain_page_has_a_table_a_curve_and_the_new_tasks(page: Path, beside: Path) -> None:
+def test_the_page_without_javascript_has_a_table_a_curve_and_the_new_tasks(
+    page: Path, beside: Path
+) -> None:
     read = Plain(replace_data(page.read_text(), ""))
     for row in read_json(FOLDER.summary)["table"]:
         assert f"{row['name']} {100 * row['success']:.1f}\u202f%" in read.text

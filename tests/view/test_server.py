@@ -185,7 +185,7 @@ def test_a_missing_extra_is_an_error_with_the_install_command(
         shell.require_server("coevo view")
 
 
-def test_the_command_serves_until_ctrl_c(beside: Path) -> None:
+def test_coevo_view_serves_until_ctrl_c(beside: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "coevo_gym.cli", "view", RUN, "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE,
