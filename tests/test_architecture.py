@@ -186,7 +186,7 @@ def test_agents_and_curricula_and_separate_benchmarks_do_not_import_each_other()
 
 
 def test_method_names_appear_only_in_the_methods_package() -> None:
-    """The name of a method elsewhere would be a house that was built around it."""
+    """Code that names a method elsewhere would depend on that one method."""
     words = {
         *RunConfig.model_fields,
         *(w for a in setting_types(RunConfig).values() for w in literals(a)),
@@ -224,7 +224,7 @@ def test_no_line_is_longer_than_100_characters() -> None:
 
 
 def test_only_known_modules_above_episodes_step_an_env() -> None:
-    """Above it, envs are stepped by what is an env itself, and by what tests them."""
+    """These modules are envs themselves, or test envs."""
     stepping = {
         module
         for module, path in sources()
@@ -243,7 +243,7 @@ def test_only_known_modules_above_episodes_step_an_env() -> None:
 
 
 def test_usd_fields_exist_only_in_core_spend_and_in_known_rows() -> None:
-    """Elsewhere it stands only in rows of what is stored or shown."""
+    """The other classes are rows that are stored or displayed."""
     counting = {
         f"{module}.{node.name}"
         for module, path in sources()
@@ -267,7 +267,7 @@ def test_usd_fields_exist_only_in_core_spend_and_in_known_rows() -> None:
 
 
 def test_no_public_class_name_is_used_twice() -> None:
-    """Skeletons, and scripts of other interpreters, have names of their own."""
+    """Skeletons and scripts for other interpreters are exempt."""
     homes = defaultdict(set)
     for module, path in sources():
         if {"skeletons", "inside", "builtin_world"} & set(module.split(".")):
@@ -280,7 +280,7 @@ def test_no_public_class_name_is_used_twice() -> None:
 
 @pytest.mark.parametrize("page", ["docs/code-map.md", "AGENTS.md", "CONTRIBUTING.md"])
 def test_definitions_named_on_a_page_exist_in_the_named_file(page: str) -> None:
-    """Definitions that a page names as `file:Name` or `Name` (`file.py`) are in these files."""
+    """A page names a definition as `file:Name` or as `Name` (`file.py`)."""
     text = (ROOT / page).read_text()
     pairs = re.findall(r"`([\w./]+\.\w+):(\w+)`", text)
     pairs += [(file, name) for name, file in re.findall(r"`([\w.]+)`\s+\(`([\w/]+\.py)`\)", text)]
@@ -305,7 +305,7 @@ def test_each_row_of_a_where_things_are_table_names_a_definition() -> None:
 
 
 def test_no_code_waits_with_select() -> None:
-    """It fails on descriptors of 1,024 and more, see `coevo_gym.sandbox.readable`."""
+    """`select` fails on descriptors of 1,024 and more, see `coevo_gym.sandbox.readable`."""
     waiting = [
         f"{path}:{node.lineno}"
         for folder in (PACKAGE, ROOT / "tests", ROOT / "bench")
@@ -370,7 +370,6 @@ def test_a_checkout_without_symbolic_links_is_an_error_with_the_fix(tmp_path: Pa
 
 
 def test_no_test_sets_a_deadline_or_reads_a_stopwatch() -> None:
-    """No property test has a deadline, and none reads a stopwatch."""
     assert settings.default is not None
     assert settings.default.deadline is None
     assert HealthCheck.too_slow in settings.default.suppress_health_check

@@ -183,7 +183,9 @@ def test_the_default_is_portable_for_the_tiny_policy_and_native_for_language_mod
     assert row[1:] == ("portable", "policy.kind")
 
 
-@pytest.mark.parametrize("stored", [None, 7, ["native"], [{"kind": "native"}], {"kind": "native"}])
+@pytest.mark.parametrize(
+    "stored", [None, 7, ["native"], [{"kind": "native"}], {"kind": "native"}], ids=repr
+)
 def test_a_damaged_arithmetic_record_in_a_manifest_is_an_error(stored: object) -> None:
     with pytest.raises(StoreError, match="no readable arithmetic"):
         arithmetic_in({"arithmetic": stored})

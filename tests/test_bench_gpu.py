@@ -251,7 +251,7 @@ def test_flops_and_ideal_decode_time_match_hand_computed_values(bench: Any) -> N
 
 
 def test_planned_memory_has_the_constant_part_computed_by_hand(bench: Any, tmp_path: Path) -> None:
-    """It has a constant part: fp32 weights, gradients and moments; bf16 reference and casts."""
+    """The constant part is fp32 weights, gradients and moments, and bf16 reference and casts."""
     from gpu_parts.subjects import save_random_model
     from gpu_parts.training import planned_memory
 

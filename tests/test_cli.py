@@ -246,7 +246,7 @@ def test_version_and_help_print_text(flag: str) -> None:
 def test_numbers_are_not_wrapped_in_a_narrow_terminal(
     width: int, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Columns that have no room stand in a table below, with the names of the rows."""
+    """Columns that do not fit move to a table below, which repeats the names of the rows."""
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(output, "console", Console(width=width))
     table = Table("policy", "success on val", "95 % interval", "env steps", "mixed groups")

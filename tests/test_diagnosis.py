@@ -57,7 +57,11 @@ TOY = [
 ]
 
 
-@pytest.mark.parametrize(("label", "steps"), TOY)
+@pytest.mark.parametrize(
+    ("label", "steps"),
+    TOY,
+    ids=lambda value: value if isinstance(value, str) else ", ".join(one.action for one in value),
+)
 def test_a_toy_episode_gets_the_expected_label(label: str, steps: list[Step]) -> None:
     assert label_of("toy", episode(steps, end=EndReason.MAX_STEPS)) == label
     assert label_of("toy", episode(steps, success=True)) == "pass"
@@ -99,6 +103,7 @@ def test_each_kind_of_failure_is_listed_once_in_order_of_occurrence() -> None:
 @pytest.mark.parametrize(
     "turns",
     [None, 3, "passed", {"reached": True}, [3], [{"reached": True}], [{"who": "somebody"}], [[]]],
+    ids=repr,
 )
 def test_a_malformed_report_gives_no_turn_facts(turns: Any) -> None:
     assert facts_of({"turns": turns}) == ()
@@ -144,7 +149,6 @@ steps = st.builds(
     )
 )
 def test_any_episode_gets_valid_labels(benchmark: str, done: Trajectory) -> None:
-    """Whatever was said and shown, and whatever a report holds."""
     diagnosis = require_diagnosable(get_benchmark(benchmark)).diagnose(done)
     assert set(diagnosis.turns) <= set(TurnLabel)
     check_modes(benchmark, diagnosis.modes)

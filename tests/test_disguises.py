@@ -72,6 +72,11 @@ FORMS: tuple[Callable[[str], str], ...] = (
     lambda text: unicodedata.normalize("NFKD", text),
     lambda text: re.sub("[!-~]", lambda match: chr(ord(match[0]) + 0xFEE0), text),
 )
+FORM_IDS = (
+    "upper case", "lower case", "swapped case", "outer blanks", "double spaces", "other spaces",
+    "zero-width spaces", "byte order mark and soft hyphen", "variation selectors", "ligature",
+    "NFKD", "full width",
+)  # fmt: skip
 TEXTS: Mapping[str, Sequence[tuple[str, str]]] = {
     "webshop": (("verifier", "attributes"), ("verifier", "options")),
     "bfcl": (("world", "turns"),),
@@ -346,7 +351,7 @@ def test_a_refused_state_does_not_change_the_pool() -> None:
     assert list(pool) == list(benchmark.tasks(Split.TRAIN)[:2])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS, ids=FORM_IDS)
 def test_variants_of_a_text_fold_to_the_same_string(form: Callable[[str], str]) -> None:
     text = "Find the Café's office, room 12!"
     assert fold_strings(form(text)) == fold_strings(text) == "findthecafé'soffice,room12!"

@@ -63,7 +63,11 @@ def test_a_typo_at_the_last_step_does_not_end_the_game() -> None:
     assert "max_steps" in output
 
 
-@pytest.mark.parametrize("lines", [("q",), ("press red", "quit"), ("press red",), ()])
+@pytest.mark.parametrize(
+    "lines",
+    [("q",), ("press red", "quit"), ("press red",), ()],
+    ids=["q", "press, quit", "press, end of input", "end of input"],
+)
 def test_quitting_ends_the_game_without_a_score(lines: tuple[str, ...]) -> None:
     over, output = played(*lines)
     assert not over

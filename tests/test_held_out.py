@@ -150,7 +150,7 @@ CHANGED: dict[str, tuple[str, dict[str, object]]] = {
 def test_a_held_out_task_with_a_changed_value_and_scenario_is_recognized(
     benchmark: str, tmp_path: Path
 ) -> None:
-    """What counts is the scenario of the content, not the one that the task names."""
+    """The scenario of the content decides, not the one that the task names."""
     practised = benchmark_of(benchmark, SHARE)
     train, held_out = divided(benchmark)
     part, values = CHANGED[benchmark]
@@ -208,7 +208,7 @@ def test_exploring_and_drafting_from_a_held_out_task_is_refused() -> None:
 
 
 def test_a_gate_rejects_drafts_in_a_held_out_scenario() -> None:
-    """A walk from a training task may lead to a scenario that is set aside: no task comes of it."""
+    """A walk from a training task may lead to a held-out scenario, and gives no task then."""
     practised, aside = benchmark_of("toy", 0.6), set[str]()
 
     class Leads(ScriptedExplorer):

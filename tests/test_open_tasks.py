@@ -63,6 +63,7 @@ def test_an_open_task_is_its_source_without_a_goal() -> None:
 @pytest.mark.parametrize(
     "change",
     [{"origin": "evolved"}, {"origin": "native"}, {"verifier": ToyVerifier(order=("red",))}],
+    ids=["evolved", "native", "verifier"],
 )
 def test_an_open_task_cannot_be_relabelled(change: dict[str, Any]) -> None:
     with pytest.raises(
@@ -242,7 +243,7 @@ def test_an_alfworld_draft_without_a_goal_is_not_built(engine: Callable[[str], N
 def test_a_benchmark_keeps_the_contract_of_open_tasks_and_proposals(
     name: str, engine: Callable[[str], None]
 ) -> None:
-    """That of the other two is tested with the rest of theirs."""
+    """The contracts of BFCL and WebShop are tested in `tests/test_contract.py`."""
     engine(name)
     check_open_tasks(name)
     check_drafts_from_proposals(name)
@@ -297,7 +298,7 @@ def test_an_open_appworld_task_hides_the_instruction_and_is_not_graded(appworld_
 def test_an_open_alfworld_task_does_not_end_at_the_goal_of_its_source(
     engine: Callable[[str], None],
 ) -> None:
-    """What would have solved the game's own task ends nothing, and no progress is told."""
+    """The solution of the source ends no episode, and the info contains no progress."""
     engine("alfworld")
     benchmark = require_proposable(get_benchmark("alfworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
@@ -360,6 +361,12 @@ def test_the_contract_requires_both_open_and_draft_or_neither(
         ("open", lambda self, task: FREE, check_open_tasks),
         ("draft", lambda self, proposal, context: 1 // 0, check_drafts_from_proposals),
         ("draft", lambda self, proposal, context: DRAFT, check_drafts_from_proposals),
+    ],
+    ids=[
+        "open returns its task",
+        "open ignores its task",
+        "draft raises",
+        "draft ignores its proposal",
     ],
 )
 def test_the_contract_rejects_a_broken_open_or_draft(

@@ -100,7 +100,7 @@ def test_a_wrong_hash_reported_by_uv_is_an_error_too(monkeypatch: pytest.MonkeyP
 def test_data_survive_a_kill_during_their_replacement(
     n_renames: int, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a process that ends before one of the two renames, or after them."""
+    """The process is killed before the first or the second rename, or after both."""
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
     file = tmp_path / "a.json"
     file.write_text("old")

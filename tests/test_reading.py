@@ -30,7 +30,9 @@ READERS: list[Callable[[Path], object]] = [
 ]
 
 
-@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    "read", READERS, ids=["tasks", "import", "config", "tokens", "vectors", "answers", "model"]
+)
 def test_a_device_file_is_refused(
     read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -469,7 +469,9 @@ def test_invalid_rows_are_refused(rows: list[Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"shares": {"train": 2.0, "val": -1.0}}, {"timeout_s": 0}, {"timeout_s": "soon"}]
+    "settings",
+    [{"shares": {"train": 2.0, "val": -1.0}}, {"timeout_s": 0}, {"timeout_s": "soon"}],
+    ids=["shares", "timeout 0", "timeout as text"],
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):

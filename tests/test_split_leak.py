@@ -113,7 +113,7 @@ def test_held_out_tasks_can_be_played_under_their_own_split(benchmark: str) -> N
 def test_original_test_goals_are_refused_even_for_training_products(
     official_data: Path, tmp_path: Path
 ) -> None:
-    """Products of the original's test goals are training products, too; its goals are not."""
+    """Products of the original's test goals are also training products, but its goals are not."""
     train = coevo_gym.tasks("webshop", "train")
     assert_every_side_is_known("webshop", train[:300])
     tasks = [

@@ -53,6 +53,15 @@ def make_from_pickle(n: int) -> gym.Env[Any, Any]:
         make_from_json,
         make_from_pickle,
     ],
+    ids=[
+        "make",
+        "make without checker",
+        "WebShop",
+        "wrapper around make",
+        "wrapper around an env",
+        "spec from JSON",
+        "pickled spec",
+    ],
 )
 def test_an_episode_ends_at_the_limit_with_a_grade(
     make: Callable[[int], gym.Env[Any, Any]],

@@ -16,7 +16,7 @@ IDS = ["Toy-v0", "CoEvolve-WebShop-v0"]
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_vector_env_equals_sequential_stepping(env_id: str) -> None:
-    """All the way to the end of every episode, with tasks of different lengths."""
+    """The tasks have different lengths, and the shortest one is played to its end."""
     benchmark = "toy" if env_id == "Toy-v0" else "webshop"
     tasks = coevo_gym.tasks(benchmark, "train")[:12]
     envs = TaskVectorEnv(env_id, num_envs=3)

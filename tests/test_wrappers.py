@@ -54,7 +54,7 @@ def test_an_episode_can_be_solved_by_indices() -> None:
 def test_wrapped_envs_pass_gymnasiums_checker(
     env_id: str, observed: bool, request: pytest.FixtureRequest
 ) -> None:
-    """With warnings as errors, but for the one that says that this is no bare env."""
+    """Warnings are errors, except for the one about an env that is already wrapped."""
     if "AppWorld" in env_id:
         request.getfixturevalue("appworld_root")
     chosen = ChooseAction(gym.make(env_id), max_choices=6, observe_choices=observed)

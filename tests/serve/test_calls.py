@@ -91,6 +91,16 @@ def test_unknown_fields_are_refused(name: str) -> None:
         (GiveBackLost, {"ticket": "a", "lost": True}),
         (Renew, {"ticket": ""}),
     ],
+    ids=[
+        "unknown field",
+        "negative version",
+        "long slot",
+        "no request",
+        "trajectory as text",
+        "unknown reason",
+        "lost",
+        "empty ticket",
+    ],
 )
 def test_an_invalid_message_from_a_client_is_refused(
     message: type[Any], body: dict[str, Any]

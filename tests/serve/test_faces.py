@@ -239,7 +239,7 @@ def test_a_client_that_leaves_before_the_first_step_gives_back_its_ticket(server
 
 @pytest.mark.parametrize("how", ["closes", "dies", "goes to another split"])
 def test_a_client_that_leaves_after_a_step_ends_its_episode(server: Standing, how: str) -> None:
-    """As with a reset: else an agent could play the same task again until it goes well."""
+    """Like a reset does; otherwise an agent could repeat a task until it succeeds."""
     env = RemoteTaskEnv(server.address)
     env.reset()
     env.step("press red")
@@ -445,6 +445,18 @@ def get(address: str, path: str) -> int:
         ({"Origin": "null"}, 403),
         ({"Host": "localhost:5", "Origin": "http://localhost:5"}, 200),
         ({"Content_Length": "99999999999"}, 413),
+    ],
+    ids=[
+        "no headers",
+        "localhost",
+        "IPv6 loopback",
+        "other host",
+        "other host with a port",
+        "malformed host",
+        "other origin",
+        "null origin",
+        "own origin",
+        "large body",
     ],
 )
 def test_requests_from_pages_of_other_sites_are_refused(

@@ -305,7 +305,7 @@ def test_the_progress_of_a_run_is_read_from_its_progress_file(
     state: str,
     expected: str,
 ) -> None:
-    """One that was killed says that it is running, and nobody holds its file: it was stopped."""
+    """A run that says running while no process has locked its folder was killed."""
     run = RunFolder(tmp_path / "runs" / RUN)
     shutil.copytree(sample_folder / "runs" / RUN, run.path)
     run.summary.unlink()

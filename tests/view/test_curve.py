@@ -57,7 +57,7 @@ def test_a_gap_in_a_line_is_not_bridged() -> None:
     assert "<circle" in draw_valid(line(0.3))
 
 
-@pytest.mark.parametrize("values", [(math.nan,), (0.0,), (math.inf, 0.2), (0.0, 0.0)])
+@pytest.mark.parametrize("values", [(math.nan,), (0.0,), (math.inf, 0.2), (0.0, 0.0)], ids=str)
 def test_nan_and_infinite_values_do_not_appear_in_the_svg(values: tuple[float, ...]) -> None:
     assert not re.search(r'"[^"]*\b(nan|inf)\b', draw_valid(line(*values), Line("none", [])))
 

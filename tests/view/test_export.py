@@ -106,6 +106,7 @@ KINDS = {"groups": "groups", "tasks": "tasks", "drafts": "drafts", "trajectories
         (10**9, 1_800_000, 0, {"episodes"}),
         (10**9, 0, 50_000, {"groups", "tasks", "drafts", "episodes"}),
     ],
+    ids=["small file", "larger file", "unpacked size", "no unpacked size"],
 )
 def test_a_file_at_the_size_limit_lists_what_it_omits(
     beside: Path,

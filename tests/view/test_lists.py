@@ -188,7 +188,7 @@ def test_a_damaged_database_is_an_error(run: RunFolder) -> None:
 
 
 def test_reading_never_blocks_the_writer(run: RunFolder, store: RunStore) -> None:
-    """It reads in mid-transaction, and a writer writes while it reads."""
+    """The writer writes while readers read in the middle of a transaction."""
     store.add_groups("a", 1, [group(1)], [])
     stop, failed = threading.Event(), list[BaseException]()
 

@@ -246,7 +246,11 @@ def test_an_export_contains_the_notes(collection: RunCollection) -> None:
     assert kinds == {"alike", "credit", "interface", "outlook", "turn"}
 
 
-@pytest.mark.parametrize("evidence", [{}, {"says": "one text", "version": 3}, {"says": None}])
+@pytest.mark.parametrize(
+    "evidence",
+    [{}, {"says": "one text", "version": 3}, {"says": None}],
+    ids=["no fields", "one text", "null"],
+)
 @pytest.mark.parametrize("label", ["v1", ""])
 def test_a_note_about_an_interface_may_lack_any_field(
     evidence: dict[str, Any], label: str, tmp_path: Path

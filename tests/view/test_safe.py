@@ -104,7 +104,9 @@ def test_no_answer_contains_a_secret_key(planted: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "names"), [("all.html", (RUN, f"evals/{EVAL}")), ("all", (f"evals/{EVAL}",))]
+    ("target", "names"),
+    [("all.html", (RUN, f"evals/{EVAL}")), ("all", (f"evals/{EVAL}",))],
+    ids=["file", "folder"],
 )
 def test_no_export_contains_a_secret_key(
     planted: Path, target: str, names: tuple[str, ...]
@@ -121,7 +123,7 @@ def test_no_export_contains_a_secret_key(
 
 
 def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path: Path) -> None:
-    """Also where a run holds what it never should: a task of another split."""
+    """This includes a test task that should never have been stored in a run."""
     task = _task("test")
     run = RunFolder(planted / "runs" / RUN)
     with closing(sqlite3.connect(run.database)) as db:

@@ -109,6 +109,7 @@ def test_requests_with_a_foreign_host_or_origin_are_refused(beside: Path) -> Non
         ("/api/", 404),
         ("/elsewhere", 404),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_invalid_addresses_are_refused(beside: Path, path: str, status: int) -> None:
     refused = asked("GET", path)
