@@ -260,7 +260,7 @@ def test_planned_memory_has_the_constant_part_computed_by_hand(bench: Any, tmp_p
     assert 2 * small - large == (4 + 4 + 8 + 2 + 2) * tiny.shape.n_parameters
 
 
-def test_each_target_is_met_or_missed_by_the_measured_values(bench: Any) -> None:
+def test_targets_are_evaluated_from_the_measured_values(bench: Any) -> None:
     from gpu_parts.targets import evaluate_targets
 
     training = {"parameters": 2e9, "padding": 0.06, "mfu": 0.41}

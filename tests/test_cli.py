@@ -107,7 +107,7 @@ def test_install_without_files_names_the_from_option() -> None:
     assert "coevo install webshop --from DIR" in coevo("install", "webshop", code=2).stderr
 
 
-def test_install_data_needs_a_download_and_excludes_from(tmp_path: Path) -> None:
+def test_install_data_is_refused_without_a_download_or_together_with_from(tmp_path: Path) -> None:
     done = coevo("install", "webshop", "--data", code=2)
     assert "Data for webshop cannot be downloaded. Pass the data with --from." in done.stderr
     done = coevo("install", "appworld", "--data", "--from", str(tmp_path), code=2)

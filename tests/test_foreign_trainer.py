@@ -64,7 +64,7 @@ def test_a_trainer_that_only_resets_and_steps_gets_evolved_tasks(env_id: str) ->
 
 @pytest.mark.parametrize("env_id", ENV_IDS)
 @pytest.mark.parametrize("episodes", [0, 61, 150])
-def test_a_saved_sampler_continues_the_same_stream(env_id: str, episodes: int) -> None:
+def test_a_saved_sampler_continues_the_same_stream_of_tasks(env_id: str, episodes: int) -> None:
     env, _ = sampler(env_id)
     train(env, episodes, seed=1)
     if episodes:

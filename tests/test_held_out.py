@@ -128,7 +128,7 @@ def test_an_env_refuses_a_held_out_task_claimed_as_a_training_task(
     open_to_it.close()
 
 
-def test_a_held_out_task_with_other_words_and_scenario_is_recognized(benchmark: str) -> None:
+def test_a_held_out_task_with_other_words_and_scenario_is_recognised(benchmark: str) -> None:
     practised = benchmark_of(benchmark, SHARE)
     scenario = divided(benchmark)[0][0].scenario
     copy = claimed(benchmark).model_copy(update={"scenario": scenario})
@@ -147,7 +147,7 @@ CHANGED: dict[str, tuple[str, dict[str, object]]] = {
 """By benchmark, a value of a task that can be changed without asking for something else."""
 
 
-def test_a_held_out_task_with_a_changed_value_and_scenario_is_recognized(
+def test_a_held_out_task_with_a_changed_value_and_scenario_is_recognised(
     benchmark: str, tmp_path: Path
 ) -> None:
     """The scenario of the content decides, not the one that the task names."""

@@ -201,7 +201,9 @@ def test_the_download_is_pinned_and_without_dependencies(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("home", "stand_in")
-def test_the_error_without_a_network_names_the_from_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_fetch_without_network_names_the_from_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("UV_OFFLINE", "1")
     with pytest.raises(EnvBackendError, match=r"coevo model fetch smollm2 --from FILE"):

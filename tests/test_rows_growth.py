@@ -207,7 +207,7 @@ def rng() -> np.random.Generator:
         (lambda row, findings: None, "must return rows"),
     ],
 )
-def test_a_failing_propose_function_is_a_verdict_and_does_not_stop_the_round(
+def test_a_failing_propose_function_gives_a_verdict_and_does_not_stop_the_round(
     propose: Callable[[Row, RowFindings], Any], reason: str
 ) -> None:
     sums = from_rows(ROWS, check, propose=propose)

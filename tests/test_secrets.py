@@ -21,7 +21,7 @@ def test_all_nested_texts_under_a_secret_key_are_redacted() -> None:
     }
 
 
-def test_secret_names_are_recognized_word_by_word() -> None:
+def test_secret_names_are_recognised_word_by_word() -> None:
     assert is_secret_name("OPENAI_API_KEY")
     assert is_secret_name("x-auth")
     assert not is_secret_name("keyboard")

@@ -66,7 +66,7 @@ def test_pages_load_nothing_from_the_network(site: Path) -> None:
 
 
 def test_every_markdown_table_is_rendered_as_a_table(site: Path) -> None:
-    """Python-Markdown, unlike GitHub, does not recognize a table right below a code block."""
+    """Python-Markdown, unlike GitHub, does not recognise a table right below a code block."""
     for page in DOCS.rglob("*.md"):
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         meant = len(re.findall(r"^\|(?: *:?-+:? *\|)+$", text, re.MULTILINE))

@@ -262,7 +262,7 @@ def test_a_client_that_leaves_after_a_step_ends_its_episode(server: Standing, ho
     env.close()
 
 
-def test_a_server_that_stops_gives_back_the_running_episode(server: Standing) -> None:
+def test_a_server_that_stops_gives_back_the_ticket_of_a_running_episode(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     env.reset()
     env.step("press red")

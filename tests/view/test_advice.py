@@ -164,7 +164,7 @@ def test_an_export_contains_the_advice(collection: RunCollection) -> None:
     assert TEXT in contents[PATH]["rows"][0]["says"]
 
 
-def test_step_labels_are_listed_with_verdicts_on_single_steps() -> None:
+def test_the_labels_of_examined_steps_are_listed_with_their_verdicts() -> None:
     about: dict[str, Any] = {"kind": "attribution", "task_id": "t", "group_id": "g", "index": 0}
     notes = [
         Note(**about, label="examined", value=1.0, evidence=FrozenDict(labels=(1, 0, -1))),
