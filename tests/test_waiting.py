@@ -1,4 +1,4 @@
-"""What takes long is told, and nothing is made by those who only look."""
+"""Long work reports its progress, and commands that only look create nothing."""
 
 from __future__ import annotations
 

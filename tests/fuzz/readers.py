@@ -39,7 +39,7 @@ from coevo_gym.store.answers import completion_from_json
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from tests.fuzz.documents import files, lines, objects, texts
-from tests.runs import told
+from tests.runs import stored_round
 
 ROOT = Path(__file__).parents[2]
 TASK = json.loads(told.SECOND.to_json())

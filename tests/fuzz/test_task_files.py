@@ -21,7 +21,7 @@ from coevo_gym.testing.fixtures import make_env
 from tests.fuzz.documents import DEEP, objects
 from tests.fuzz.grammars import GRAMMARS
 from tests.quick import slow_for
-from tests.runs import told
+from tests.runs import stored_round
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 

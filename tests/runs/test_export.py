@@ -26,7 +26,7 @@ from coevo_gym.runs.tasks.bundle import (
 from coevo_gym.runs.tasks.listing import run_rows
 from coevo_gym.store.folder import RunFolder
 from tests import needs
-from tests.runs import told
+from tests.runs import stored_round
 from tests.runs.conftest import Coevo
 from tests.runs.test_stories import beside, run  # noqa: F401 (fixtures)
 from tests.toy import BENCHMARK

@@ -24,7 +24,7 @@ from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.runs.tasks.importing import ImportedLine, Importer
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.reader import RunReader
-from tests.runs import told
+from tests.runs import stored_round
 from tests.runs.conftest import Coevo
 from tests.runs.test_stories import beside, run  # noqa: F401 (fixtures)
 from tests.toy import BENCHMARK, ToyBenchmark, ToyVerifier

@@ -13,7 +13,7 @@ from coevo_gym.core.errors import TaskError
 from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
-from tests.runs import told
+from tests.runs import stored_round
 from tests.runs.conftest import Coevo
 
 

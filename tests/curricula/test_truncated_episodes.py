@@ -1,4 +1,4 @@
-"""Episodes that somebody outside ends: what of them stands in the groups."""
+"""Episodes that are ended from outside, and what groups record of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both faces of a server over real sockets, with the client that foreign venvs use."""
+"""Both APIs of a server over real sockets, with the client that other venvs use."""
 
 from __future__ import annotations
 
