@@ -42,8 +42,8 @@ from tests.fuzz.documents import files, lines, objects, texts
 from tests.runs import stored_round
 
 ROOT = Path(__file__).parents[2]
-TASK = json.loads(told.SECOND.to_json())
-DRAFT = told.DRAFTS[4].model_dump(mode="json")
+TASK = json.loads(stored_round.SECOND.to_json())
+DRAFT = stored_round.DRAFTS[4].model_dump(mode="json")
 PRESETS = [path.read_text() for path in (ROOT / "coevo_gym" / "presets").glob("*.toml")]
 TABLES = [path.read_text() for path in (ROOT / "coevo_gym/runs/experiments/tables").glob("*.toml")]
 PROMPT = (ROOT / "prompts" / "webshop.j2").read_text()

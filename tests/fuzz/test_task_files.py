@@ -26,7 +26,7 @@ from tests.runs import stored_round
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 
-LINE = told.SECOND.to_json()
+LINE = stored_round.SECOND.to_json()
 REFUSED = (TaskError, SplitLeakError, DataError, BenchmarkNotInstalled)
 """The last one where a change makes a task one of data that are not on this machine."""
 

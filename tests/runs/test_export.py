@@ -64,11 +64,11 @@ def test_the_tasks_of_a_run_are_exported_and_read_back(
     assert [row["id"] for row in table] == [task.id for task in tasks]
     assert list(table[0]) == [column.name for column in COLUMNS]
     assert table[0]["arms"] == ["static", "coevolve"]
-    row = next(row for row in table if row["id"] == told.ACCEPTED.id)
+    row = next(row for row in table if row["id"] == stored_round.ACCEPTED.id)
     assert row["signal"] == "boundary"
     assert row["round"] == "round-50"
     assert row["gates"] == ["parse", "draft: 3 of 5 actions are needed", "build"]
-    assert row["parents"] == [told.PARENT.id]
+    assert row["parents"] == [stored_round.PARENT.id]
     assert row["n_actions"] == 5
 
 
@@ -84,15 +84,23 @@ def test_solutions_are_in_the_table_only_if_asked_for(coevo: Coevo, tmp_path: Pa
 
 def test_a_released_task_is_exported_before_it_joins_the_pool(coevo: Coevo, run: Path) -> None:  # noqa: F811
     folder = RunFolder(run)
-    assert told.HELD.id not in {one.task.id for one in tasks_of_run(folder)}
-    coevo("tasks", "review", "told", "--release", told.HELD.name, "--reject", told.SECOND.name)
+    assert stored_round.HELD.id not in {one.task.id for one in tasks_of_run(folder)}
+    coevo(
+        "tasks",
+        "review",
+        "told",
+        "--release",
+        stored_round.HELD.name,
+        "--reject",
+        stored_round.SECOND.name,
+    )
     exports = {one.task.id: one for one in tasks_of_run(folder)}
-    assert told.SECOND.id not in exports
-    assert exports[told.HELD.id].gates[-1] == "hold: released by a user"
-    assert exports[told.HELD.id].round_id == ""
-    update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
-    told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
-    export = {one.task.id: one for one in tasks_of_run(folder)}[told.HELD.id]
+    assert stored_round.SECOND.id not in exports
+    assert exports[stored_round.HELD.id].gates[-1] == "hold: released by a user"
+    assert exports[stored_round.HELD.id].round_id == ""
+    update = {"round_id": "round-51", "accepted": (stored_round.HELD,), "held": (), "verdicts": ()}
+    stored_round.add_result(run / "run.db", stored_round.RESULT.model_copy(update=update))
+    export = {one.task.id: one for one in tasks_of_run(folder)}[stored_round.HELD.id]
     assert export.round_id == "round-51"
     assert export.gates[-1] == "hold: released by a user"
 
@@ -101,7 +109,7 @@ def test_the_tasks_of_one_arm_can_be_exported(run: Path) -> None:  # noqa: F811
     folder = RunFolder(run)
     static = [one.task.id for one in tasks_of_run(folder, "static")]
     assert static == [row["id"] for row in run_rows(folder) if row["arm"] == "static"]
-    assert told.ACCEPTED.id in {one.task.id for one in tasks_of_run(folder, "coevolve")}
+    assert stored_round.ACCEPTED.id in {one.task.id for one in tasks_of_run(folder, "coevolve")}
     with pytest.raises(ConfigError, match="Choose one of: static, coevolve"):
         tasks_of_run(folder, "nosuch")
 
@@ -128,7 +136,9 @@ def test_validation_and_test_tasks_are_never_exported(run: Path) -> None:  # noq
         with pytest.raises(SplitLeakError, match="Refusing to export"):
             tasks_of_benchmark(BENCHMARK.tasks(split))
     leak = BENCHMARK.tasks(Split.TEST)[0]
-    told.add_result(run / "run.db", told.RESULT.model_copy(update={"accepted": (leak,)}))
+    stored_round.add_result(
+        run / "run.db", stored_round.RESULT.model_copy(update={"accepted": (leak,)})
+    )
     with pytest.raises(SplitLeakError, match="Refusing to export"):
         tasks_of_run(RunFolder(run))
 

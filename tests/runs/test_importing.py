@@ -29,11 +29,11 @@ from tests.runs.conftest import Coevo
 from tests.runs.test_stories import beside, run  # noqa: F401 (fixtures)
 from tests.toy import BENCHMARK, ToyBenchmark, ToyVerifier
 
-ACCEPTED, HELD = told.ACCEPTED, told.HELD
-DRAFT = told.DRAFTS[5]
+ACCEPTED, HELD = stored_round.ACCEPTED, stored_round.HELD
+DRAFT = stored_round.DRAFTS[5]
 LEAK = next(t for t in BENCHMARK.tasks(Split.VAL))
 PROPOSAL = {
-    "source": told.PARENT.name,
+    "source": stored_round.PARENT.name,
     "description": "Four buttons.",
     "turns": [DRAFT.instruction],
     "actions": list(DRAFT.solution),
@@ -55,14 +55,14 @@ def judge(path: Path, *lines: Mapping[str, Any] | Task | str) -> list[ImportedLi
 
 
 def test_imported_tasks_drafts_and_proposals_go_through_the_gates(tmp_path: Path) -> None:
-    draft = told.DRAFTS[4].model_dump(mode="json")
+    draft = stored_round.DRAFTS[4].model_dump(mode="json")
     task, drafted, proposed = judge(tmp_path, ACCEPTED, draft, PROPOSAL)
     assert task.task == ACCEPTED
     assert drafted.task is not None
     assert drafted.task.origin == "evolved"
     assert drafted.task.provenance["kind"] == "imported"
     assert proposed.task is not None
-    assert proposed.task.parents[0] == told.PARENT.id
+    assert proposed.task.parents[0] == stored_round.PARENT.id
     for one in (task, drafted, proposed):
         assert one.verdict is not None
         assert {"parse", "replay"} <= {check.gate for check in one.verdict.checks}
@@ -89,7 +89,7 @@ def test_bad_lines_are_reported_by_number_and_do_not_affect_others(tmp_path: Pat
         10: ("[" * 100_000, "is nested too deeply"),
         11: (LEAK, "is a val task"),
         12: ({**PROPOSAL, "source": LEAK.name}, "is a val task"),
-        13: (BENCHMARK.open(told.PARENT), "describes an open task"),
+        13: (BENCHMARK.open(stored_round.PARENT), "describes an open task"),
     }
     lines: dict[int, Any] = {number: line for number, (line, _) in bad.items()}
     lines |= {3: "", 14: ACCEPTED}
@@ -120,11 +120,11 @@ def test_a_task_is_judged_again_if_its_engine_fails_once(
         return build(self, draft)
 
     monkeypatch.setattr(ToyBenchmark, "build", fails)
-    first, second, third = judge(tmp_path, ACCEPTED, HELD, told.SECOND)
+    first, second, third = judge(tmp_path, ACCEPTED, HELD, stored_round.SECOND)
     assert first.task == ACCEPTED
     assert second.task is None
     assert second.problem == "not judged because its engine failed: the engine is gone"
-    assert third.task == told.SECOND
+    assert third.task == stored_round.SECOND
 
 
 @pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
@@ -223,15 +223,15 @@ def test_tasks_can_be_imported_into_a_run_while_it_trains(
     with closing(RunStore(run / "run.db")) as training:
         coevo("tasks", "review", "told", "--release", HELD.name)
         coevo("tasks", "import", str(mine), "--run", "told")
-        joining = training.tasks_to_join(told.ARM)
+        joining = training.tasks_to_join(stored_round.ARM)
         assert [task.instruction for task, _ in joining] == [HELD.instruction, DRAFT.instruction]
         imported, verdict = joining[1]
         assert verdict is not None
         update = {"accepted": (imported,), "verdicts": (verdict,), "held": (), "explored": ()}
-        order = told.ROUND.model_copy(update={"id": "round-51"})
-        result = told.RESULT.model_copy(update={"round_id": order.id, **update})
-        training.add_round(told.ARM, 8, 2000, 13, order, result)
-        assert [task.id for task, _ in training.tasks_to_join(told.ARM)] == [HELD.id]
+        order = stored_round.ROUND.model_copy(update={"id": "round-51"})
+        result = stored_round.RESULT.model_copy(update={"round_id": order.id, **update})
+        training.add_round(stored_round.ARM, 8, 2000, 13, order, result)
+        assert [task.id for task, _ in training.tasks_to_join(stored_round.ARM)] == [HELD.id]
     output = coevo("tasks", "show", imported.name, "--run", "told")
     assert "round-51 of coevolve" in output
     assert "imported by a user on" in output

@@ -22,7 +22,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """A run of its own that a model has explored in, too; its folder is where runs are."""
     folder = tmp_path / "runs" / "told"
     shutil.copytree(finished, folder)
-    told.add_round(folder / "run.db")
+    stored_round.add_round(folder / "run.db")
     monkeypatch.setenv("COLUMNS", "100")
     return folder
 
@@ -37,7 +37,7 @@ def sections(text: str) -> list[str]:
 
 
 def test_tasks_show_prints_an_accepted_task_from_its_signal_to_its_solution(coevo: Coevo) -> None:
-    text = coevo("tasks", "show", told.ACCEPTED.name, "--run", "told")
+    text = coevo("tasks", "show", stored_round.ACCEPTED.name, "--run", "told")
     assert sections(text) == [
         *("Signal", "Context", "Brief", "Walk 1, 12 steps", "What went otherwise than planned"),
         *("Proposal", "Gates", "Task"),
@@ -53,23 +53,23 @@ def test_tasks_show_prints_an_accepted_task_from_its_signal_to_its_solution(coev
         "One repair.",
         "Press amber, blue, blue, white.",
         "3 of 5 actions are needed",
-        told.ACCEPTED.instruction,
-        told.PARENT.name,
+        stored_round.ACCEPTED.instruction,
+        stored_round.PARENT.name,
     ):
         assert phrase in text, phrase
 
 
 def test_text_written_by_a_model_cannot_control_the_terminal(coevo: Coevo) -> None:
-    for id in (told.ACCEPTED.name, "aaaa0000"):
+    for id in (stored_round.ACCEPTED.name, "aaaa0000"):
         for full in ([], ["--full"]):
             assert "\x1b" not in coevo("tasks", "show", id, "--run", "told", *full)
 
 
 def test_tasks_show_shortens_walks_unless_full_is_passed(coevo: Coevo) -> None:
-    cut = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told")
+    cut = coevo("tasks", "show", stored_round.ACCEPTED.id, "--run", "told")
     assert "4 more" in cut
     assert "--full prints everything" in cut
-    full = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told", "--full")
+    full = coevo("tasks", "show", stored_round.ACCEPTED.id, "--run", "told", "--full")
     assert "more" not in full
     told_whole = [" ".join(text.split()).count("amber [bold].") for text in (full, cut)]
     assert told_whole[0] == 40 > told_whole[1]
@@ -79,17 +79,23 @@ def test_tasks_show_prints_ids_unbroken_in_a_narrow_terminal(
     coevo: Coevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    text = coevo("tasks", "show", told.ACCEPTED.name, "--run", "told")
-    for id in (told.ACCEPTED.id, told.DRAFTS[0].id, told.ACCEPTED.name):
+    text = coevo("tasks", "show", stored_round.ACCEPTED.name, "--run", "told")
+    for id in (stored_round.ACCEPTED.id, stored_round.DRAFTS[0].id, stored_round.ACCEPTED.name):
         assert any(line.endswith(id) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
     ("id", "phrases"),
     [
-        (told.REJECTED.id[:6], ["rejected by the gate solve", "solved in 0 of 4 tries", "Draft"]),
+        (
+            stored_round.REJECTED.id[:6],
+            ["rejected by the gate solve", "solved in 0 of 4 tries", "Draft"],
+        ),
         ("aaaa0000", ["rejected by the gate parse", "not JSON", "I am sorry"]),
-        (told.HELD.id[:8], ["held and waits for review", "the first of its scenario", "Task"]),
+        (
+            stored_round.HELD.id[:8],
+            ["held and waits for review", "the first of its scenario", "Task"],
+        ),
     ],
 )
 def test_tasks_show_prints_rejected_and_held_drafts(
@@ -100,18 +106,20 @@ def test_tasks_show_prints_rejected_and_held_drafts(
 
 
 def test_tasks_show_json_contains_the_task_and_its_history(coevo: Coevo) -> None:
-    whole = json.loads(coevo("tasks", "show", told.ACCEPTED.id, "--run", "told", "--json"))
+    whole = json.loads(coevo("tasks", "show", stored_round.ACCEPTED.id, "--run", "told", "--json"))
     history = whole.pop("history")
-    assert whole == json.loads(told.ACCEPTED.to_json())
+    assert whole == json.loads(stored_round.ACCEPTED.to_json())
     assert history["signal"]["evidence"]["place"] == 1  # the first rollout that failed
-    assert history["brief"]["failure_cause"] == told.BRIEF.failure_cause
+    assert history["brief"]["failure_cause"] == stored_round.BRIEF.failure_cause
     assert len(history["walks"][0]["exchanges"]) == 12
     assert history["verdict"]["proposal"]["confidence"] == 0.9
     assert [check[0] for check in history["verdict"]["checks"]] == ["parse", "draft", "build"]
-    assert history["lineage"][0]["name"] == told.PARENT.name
+    assert history["lineage"][0]["name"] == stored_round.PARENT.name
     assert history["joined"] == [{"arm": "coevolve", "round": "round-50"}]
-    rejected = json.loads(coevo("tasks", "show", told.REJECTED.id, "--run", "told", "--json"))
-    assert rejected["instruction"] == told.REJECTED.instruction
+    rejected = json.loads(
+        coevo("tasks", "show", stored_round.REJECTED.id, "--run", "told", "--json")
+    )
+    assert rejected["instruction"] == stored_round.REJECTED.instruction
     assert rejected["history"]["verdict"]["gate"] == "solve"
 
 
@@ -128,9 +136,9 @@ def test_tasks_show_prints_what_is_known_of_a_scripted_task(coevo: Coevo) -> Non
 
 def test_tasks_show_prints_a_native_task_without_history(coevo: Coevo) -> None:
     assert "history" not in json.loads(
-        coevo("tasks", "show", told.PARENT.name, "--run", "told", "--json")
+        coevo("tasks", "show", stored_round.PARENT.name, "--run", "told", "--json")
     )
-    assert "1  press red" in coevo("tasks", "show", told.PARENT.name, "--run", "told")
+    assert "1  press red" in coevo("tasks", "show", stored_round.PARENT.name, "--run", "told")
 
 
 def test_an_unknown_id_is_refused_and_a_full_id_finds_its_story(coevo: Coevo, run: Path) -> None:
@@ -147,9 +155,11 @@ def test_an_unknown_id_is_refused_and_a_full_id_finds_its_story(coevo: Coevo, ru
 def test_an_ambiguous_id_is_refused_with_its_matches(run: Path) -> None:
     twins = [
         verdict.model_copy(update={"draft_id": f"abcd{number}", "task_id": ""})
-        for number, verdict in enumerate(told.RESULT.verdicts[:2])
+        for number, verdict in enumerate(stored_round.RESULT.verdicts[:2])
     ]
-    told.add_result(run / "run.db", told.RESULT.model_copy(update={"verdicts": tuple(twins)}))
+    stored_round.add_result(
+        run / "run.db", stored_round.RESULT.model_copy(update={"verdicts": tuple(twins)})
+    )
     with pytest.raises(TaskError, match=r"is ambiguous \(2 matches\): abcd0, abcd1"):
         find_story(RunFolder(run), "abcd")
 
@@ -158,11 +168,13 @@ def test_rejected_drafts_are_listed(coevo: Coevo) -> None:
     rows = json.loads(coevo("tasks", "told", "--rejected", "--json"))
     mine = [row for row in rows if row["round"] == "round-50"]
     assert [(row["draft"], row["gate"]) for row in mine] == [
-        (told.REJECTED.id, "solve"),
+        (stored_round.REJECTED.id, "solve"),
         ("aaaa0000aaaa0000", "parse"),
     ]
     assert len({(row["round"], row["draft"]) for row in rows}) == len(rows)  # D_0's once
-    assert told.REJECTED.id in coevo("tasks", "told", "--rejected", "--search", "of 4 tries")
+    assert stored_round.REJECTED.id in coevo(
+        "tasks", "told", "--rejected", "--search", "of 4 tries"
+    )
     assert "lists a run's rejected drafts" in coevo("tasks", "toy", "--rejected", code=2)
 
 
@@ -177,36 +189,44 @@ def decisions(run: Path) -> list[tuple[str, str, str]]:
 
 def test_tasks_review_lists_the_held_tasks(coevo: Coevo) -> None:
     text = coevo("tasks", "review", "told")
-    assert all(task.name in text for task in (told.HELD, told.SECOND, told.THIRD))
+    assert all(
+        task.name in text for task in (stored_round.HELD, stored_round.SECOND, stored_round.THIRD)
+    )
     assert "Of 3 tasks that were held, 3 wait." in text
-    assert told.ACCEPTED.name not in text
+    assert stored_round.ACCEPTED.name not in text
     rows = json.loads(coevo("tasks", "review", "--json"))
-    assert (rows[0]["run"], rows[0]["name"]) == ("told", told.HELD.name)
+    assert (rows[0]["run"], rows[0]["name"]) == ("told", stored_round.HELD.name)
     assert "3 tasks are held" in coevo("tasks", "review")
 
 
 def test_tasks_review_options_release_and_reject_held_tasks(coevo: Coevo, run: Path) -> None:
-    by_draft = told.DRAFTS[2].id
+    by_draft = stored_round.DRAFTS[2].id
     why = "its words are odd"
-    arguments = ("--release", told.HELD.name, "--reject", by_draft, "--reason", why)
+    arguments = ("--release", stored_round.HELD.name, "--reject", by_draft, "--reason", why)
     assert "released" in coevo("tasks", "review", "told", *arguments)
-    assert decisions(run) == [(told.SECOND.id, "rejected", why), (told.HELD.id, "released", "")]
+    assert decisions(run) == [
+        (stored_round.SECOND.id, "rejected", why),
+        (stored_round.HELD.id, "released", ""),
+    ]
     assert "1 wait, 1 released, 1 rejected" in coevo("tasks", "review", "told")
     rows = json.loads(coevo("tasks", "review", "told", "--all", "--json"))
     assert [row["decision"] for row in rows] == ["released", "rejected", "released"]
     # A narrow terminal breaks what is said.
-    text = " ".join(coevo("tasks", "show", told.SECOND.id, "--run", "told").split())
+    text = " ".join(coevo("tasks", "show", stored_round.SECOND.id, "--run", "told").split())
     assert "rejected by a user on 20" in text
     assert why in text
-    text = " ".join(coevo("tasks", "show", told.HELD.id, "--run", "told").split())
+    text = " ".join(coevo("tasks", "show", stored_round.HELD.id, "--run", "told").split())
     assert "it joins the next round" in text
 
 
 def test_tasks_review_changes_nothing_if_one_option_is_invalid(coevo: Coevo, run: Path) -> None:
-    name, other = told.HELD.name, told.SECOND.name
+    name, other = stored_round.HELD.name, stored_round.SECOND.name
     for arguments, message in (
         (["--release", name, "--release", "nosuch"], "does not match a held task"),
-        (["--release", name, "--release", told.ACCEPTED.name], "does not match a held task"),
+        (
+            ["--release", name, "--release", stored_round.ACCEPTED.name],
+            "does not match a held task",
+        ),
         (["--release", name, "--reject", name], "both released and rejected"),
         (["--release", name, "--reason", "nice"], "so it needs --reject"),
     ):
@@ -216,12 +236,12 @@ def test_tasks_review_changes_nothing_if_one_option_is_invalid(coevo: Coevo, run
 
 
 def test_a_task_that_is_already_in_the_pool_cannot_be_rejected(coevo: Coevo, run: Path) -> None:
-    coevo("tasks", "review", "told", "--release", told.HELD.name)
-    update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
-    told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
-    text = coevo("tasks", "review", "told", "--reject", told.HELD.name, code=2)
+    coevo("tasks", "review", "told", "--release", stored_round.HELD.name)
+    update = {"round_id": "round-51", "accepted": (stored_round.HELD,), "held": (), "verdicts": ()}
+    stored_round.add_result(run / "run.db", stored_round.RESULT.model_copy(update=update))
+    text = coevo("tasks", "review", "told", "--reject", stored_round.HELD.name, code=2)
     assert "added to the pool of coevolve in round-51" in text
-    assert "coevolve in round-51" in coevo("tasks", "show", told.HELD.name, "--run", "told")
+    assert "coevolve in round-51" in coevo("tasks", "show", stored_round.HELD.name, "--run", "told")
 
 
 def test_tasks_review_asks_about_each_held_task(
@@ -241,11 +261,11 @@ def test_tasks_review_asks_about_each_held_task(
     monkeypatch.setattr("builtins.input", answer)
     text = coevo("tasks", "review", "told")
     assert decisions(run) == [
-        (told.HELD.id, "released", ""),
-        (told.SECOND.id, "rejected", "a dull one"),
+        (stored_round.HELD.id, "released", ""),
+        (stored_round.SECOND.id, "rejected", "a dull one"),
     ]
     assert "The third button was forgotten." in text  # v
-    assert told.THIRD.instruction in text
+    assert stored_round.THIRD.instruction in text
 
 
 def test_tasks_review_of_a_run_without_held_tasks_lists_none(
@@ -256,6 +276,6 @@ def test_tasks_review_of_a_run_without_held_tasks_lists_none(
 
 
 def test_a_held_task_can_be_played(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = iter(told.HELD.solution)
+    lines = iter(stored_round.HELD.solution)
     monkeypatch.setattr("builtins.input", lambda *_: next(lines))
-    assert "solved" in coevo("play", "--run", "told", "--task", told.HELD.name)
+    assert "solved" in coevo("play", "--run", "told", "--task", stored_round.HELD.name)
