@@ -225,7 +225,7 @@ def check_arm(
     started = time.perf_counter()
     peaceful = runs.finish("peace")
     asked = Counter[str]() if server is None else server.take_questions()
-    estimated_total_s = time.perf_counter() - started
+    whole_s = time.perf_counter() - started
     kills, ends, number = 0, [], 0
     questions = known = 0
     taped = Counter[str]()
@@ -241,7 +241,7 @@ def check_arm(
 
     while kills < arguments.kills:
         name = f"fire-{number}"
-        killed = runs.kill_after(name, rng.uniform(0.2, 0.7) * estimated_total_s)
+        killed = runs.kill_after(name, rng.uniform(0.2, 0.7) * whole_s)
         count_questions(name)
         if killed:
             kills += 1

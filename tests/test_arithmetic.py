@@ -63,8 +63,8 @@ if "import" in sys.argv:
     import torch
 if "compute" in sys.argv:
     torch.ones(8, 8) @ torch.ones(8, 8)
-use_arithmetic("portable")
-here = current_arithmetic()
+request_arithmetic("portable")
+here = freeze_arithmetic()
 kept = {name: os.environ.get(name) for name in PORTABLE}
 warn_if_other("portable", here)
 print(json.dumps([here.kind, kept, said]))

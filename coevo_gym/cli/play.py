@@ -142,7 +142,9 @@ def play(
             if benchmark is not None and get_by_name_or_env_id(benchmark).name != source.benchmark:
                 raise ConfigError(f"{run} is a run on {source.benchmark}, not on {benchmark}.")
         else:
-            source = benchmark_source(get_by_name_or_env_id(cast(str, benchmark)).name, split or "train")
+            source = benchmark_source(
+                get_by_name_or_env_id(cast(str, benchmark)).name, split or "train"
+            )
         scores = None
         if name is not None:
             opened = open_scores(name, source.benchmark, source.split)

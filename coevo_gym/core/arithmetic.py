@@ -53,7 +53,7 @@ class Arithmetic(NamedTuple):
 
 
 def request_arithmetic(kind: Kind) -> None:
-    """Choose the arithmetic of this process and of the processes that it starts.
+    """Request an arithmetic for this process and for the processes that it starts.
 
     Call this function before PyTorch computes anything. Otherwise, and for native arithmetic, it
     changes nothing; :func:`warn_if_other` says so.
@@ -62,26 +62,24 @@ def request_arithmetic(kind: Kind) -> None:
         return
     before = {name: os.environ[name] for name in PORTABLE if name in os.environ}
     os.environ.update(PORTABLE)
-    if "torch" in sys.modules and not _is_portable():
+    if "torch" in sys.modules and not _is_portable(_freeze_kernels()):
         for name in PORTABLE:
             del os.environ[name]
         os.environ.update(before)
 
 
 def freeze_arithmetic(gpu: str = "") -> Arithmetic:
-    """Return the arithmetic that this process computes with, and fix it for good.
+    """Fix the arithmetic of this process for good, and return it.
 
     ``gpu`` is the name of the GPU that computes, or "" if the CPU does.
 
     Raises:
         ImportError: if PyTorch is not installed.
     """
-    import torch
-
-    kernels = torch.backends.cpu.get_cpu_capability()
+    kernels = _freeze_kernels()
     chosen = (f"{name}={os.environ[name]}" for name in _CHOOSING if name in os.environ)
     return Arithmetic(
-        "portable" if _is_portable() and not gpu else "native",
+        "portable" if _is_portable(kernels) and not gpu else "native",
         gpu or processor(),
         ", ".join([kernels, *chosen]),
     )
@@ -143,12 +141,15 @@ def _is_portable_requested() -> bool:
     return all(os.environ.get(name) == value for name, value in PORTABLE.items())
 
 
-def _is_portable() -> bool:
-    """Return True if PyTorch computes with portable arithmetic. The call fixes its kernels."""
+def _freeze_kernels() -> str:
+    """Let PyTorch choose its kernels for good, and return their instruction set."""
     import torch
 
-    capability = torch.backends.cpu.get_cpu_capability()
-    return _is_portable_requested() and can_be_portable() and capability == "DEFAULT"
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _is_portable(kernels: str) -> bool:
+    return _is_portable_requested() and can_be_portable() and kernels == "DEFAULT"
 
 
 def can_be_portable() -> bool:

@@ -31,7 +31,13 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
 from coevo_gym.core.registry import BrokenPlugin, Plugins, did_you_mean, load_object
-from coevo_gym.core.task import Split, Task, register_model_finder, register_models, first_held_out_or_train
+from coevo_gym.core.task import (
+    Split,
+    Task,
+    first_held_out_or_train,
+    register_model_finder,
+    register_models,
+)
 from coevo_gym.core.trajectory import Step, Trajectory, View
 
 

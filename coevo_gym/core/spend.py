@@ -78,7 +78,7 @@ class Usage(FrozenModel):
         return self.prompt_tokens + self.completion_tokens
 
     @property
-    def answers(self) -> int:
+    def questions(self) -> int:
         """Number of questions asked, whether or not they were answered."""
         return self.used + self.repaired + self.by_rule
 
@@ -457,6 +457,7 @@ class Meter:
         self._total += cost
 
     def _reset_scope(self, path: str) -> None:
+        """Open a scope's round, and leave out what an earlier attempt at the scope spent."""
         with self._lock:
             round = _round_of(path)
             self._open.add(round)

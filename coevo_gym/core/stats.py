@@ -1,11 +1,11 @@
 """Statistics for counts and repeated measurements.
 
 ```python
-from coevo_gym.core.stats import paired, sign_flip_test
+from coevo_gym.core.stats import paired_difference, sign_flip_test
 
 ours, baseline = [0.61, 0.58, 0.66], [0.55, 0.57, 0.60]  # success of three seeds
-found = paired(ours, baseline)
-print(f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], {found.wins} of {found.n}")
+difference = paired_difference(ours, baseline)
+print(f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]")
 print(sign_flip_test([a - b for a, b in zip(ours, baseline)]))
 ```
 """
@@ -138,13 +138,15 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> Paire
             finite.
 
     Example:
-        >>> found = paired([0.5, 0.7, 0.6], [0.4, 0.5, 0.6])
-        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3), found.wins, found.ties
-        (0.1, -0.148, 0.348, 2, 1)
+        >>> difference = paired_difference([0.5, 0.7, 0.6], [0.4, 0.5, 0.6])
+        >>> [round(value, 3) for value in (difference.mean, difference.low, difference.high)]
+        [0.1, -0.148, 0.348]
+        >>> difference.wins, difference.ties
+        (2, 1)
     """
     if len(ours) != len(baseline):
         raise ValueError(
-            f"paired() needs series of equal length, got {len(ours)} and {len(baseline)}"
+            f"paired_difference() needs series of equal length, got {len(ours)} and {len(baseline)}"
         )
     differences = [a - b for a, b in zip(ours, baseline, strict=True)]
     mean, sd = mean_and_sd(differences)

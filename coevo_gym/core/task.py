@@ -57,7 +57,7 @@ def first_held_out_or_train(*sides: Split) -> Split:
     """Return the first split that is not ``train``, or ``train`` if there is none.
 
     Example:
-        >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
+        >>> first_held_out_or_train(Split.TRAIN, Split.VAL, Split.TEST)
         <Split.VAL: 'val'>
     """
     return next((side for side in sides if side is not Split.TRAIN), Split.TRAIN)

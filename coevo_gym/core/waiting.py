@@ -138,7 +138,7 @@ class Pace:
             self._marks.append((self._clock(), done))
 
     @property
-    def seconds(self) -> float:
+    def elapsed_s(self) -> float:
         """Seconds elapsed so far."""
         return self._clock() - self._begun
 

@@ -13,7 +13,15 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, Verifier, World, first_held_out_or_train
+from coevo_gym.core.task import (
+    OPEN,
+    NothingAsked,
+    Split,
+    Task,
+    Verifier,
+    World,
+    first_held_out_or_train,
+)
 from coevo_gym.envs.base import ACTION_CAP
 
 MAX_ACTIONS = 100

@@ -270,7 +270,7 @@ class ProgressFile:
     def _end_phase(self) -> None:
         if self._pace is not None:
             past = PastPhase(
-                name=self._told.phase, total=self._told.total, seconds=self._pace.seconds
+                name=self._told.phase, total=self._told.total, seconds=self._pace.elapsed_s
             )
             self._update_report(phases=(*self._told.phases, past)[-_MAX_PHASES:])
             self._pace = None

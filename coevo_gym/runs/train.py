@@ -516,4 +516,4 @@ def _describe_verdicts(result: RoundResult) -> str:
     """Return the number of drafts that a round judged and the number rejected by each gate."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
-    return f"{len(result.judged)} drafts, rejected by: {rejected}"
+    return f"{len(result.draft_verdicts)} drafts, rejected by: {rejected}"

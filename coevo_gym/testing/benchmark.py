@@ -13,9 +13,9 @@ from functools import partial
 from coevo_gym.core.benchmark import (
     Benchmark,
     Proposable,
-    get_by_name_or_env_id,
     find_task,
     get_benchmark,
+    get_by_name_or_env_id,
     require_proposable,
 )
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError

@@ -179,7 +179,11 @@ def test_an_unreadable_message_gives_the_reason(message: str, reason: str, spoil
 def test_calls_beside_a_malformed_block_are_still_parsed() -> None:
     items = parse_message(f"{CD_BLOCK}{block('{')}{LS_BLOCK}{block([])}<tool_call>")
     assert [item for item in items if isinstance(item, Call)] == [CD, LS]
-    assert [item.spoils_message for item in items if isinstance(item, Malformed)] == [False, True, False]
+    assert [item.spoils_message for item in items if isinstance(item, Malformed)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

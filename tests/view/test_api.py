@@ -190,7 +190,9 @@ def test_drafts_are_counted_by_gate(collection: RunCollection, reader: RunReader
         "passed": False,
         "said": draft["reason"],
     }
-    assert ask(collection, f"runs/{RUN}/drafts", "arm=static")["total"] == len(first.result.draft_verdicts)
+    assert ask(collection, f"runs/{RUN}/drafts", "arm=static")["total"] == len(
+        first.result.draft_verdicts
+    )
     for arm, applied in (("static", first), ("coevolve", later[0])):
         detail = ask(collection, f"runs/{RUN}/arms/{arm}/rounds/{applied.round.id}")
         assert len(detail["drafts"]) == len(applied.result.draft_verdicts)

@@ -17,9 +17,9 @@ from coevo_gym.core.task import (
     Task,
     Verifier,
     canonical_json,
+    first_held_out_or_train,
     fold_strings,
     freeze,
-    first_held_out_or_train,
 )
 from coevo_gym.core.tool_calls import write_hermes
 from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
@@ -60,8 +60,8 @@ def split_of(scenario: str) -> Split:
 def side_of(task: Task, scheme: str = "index") -> Split:
     """Determine the split that a scheme assigns to a task. ``task.split`` is not used.
 
-    The result is the strictest split among the number of its scenario and the numbers of the
-    official entries that share its initial state, its user messages or its reference calls.
+    The result is the first split other than ``train`` among those of the number of its scenario and
+    of the official entries that share its initial state, its user messages or its reference calls.
 
     Raises:
         BenchmarkNotInstalled: if the official package is not installed.
@@ -71,7 +71,9 @@ def side_of(task: Task, scheme: str = "index") -> Split:
     assert isinstance(world, BFCLWorld)
     split_of(task.scenario)  # raises if the scenario does not exist
     own, copied = _index_of(task.scenario), _matching_indices(_lookup_keys(world, task.verifier))
-    side = first_held_out_or_train(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
+    side = first_held_out_or_train(
+        *(scheme_split(number, scheme) for number in (own, *sorted(copied)))
+    )
     if side is Split.TRAIN and not starts_in(task.scenario, world):
         raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
     return side

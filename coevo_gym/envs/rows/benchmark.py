@@ -15,7 +15,14 @@ from pydantic import ValidationError
 from coevo_gym.core.benchmark import Effect, Evidence, Replay
 from coevo_gym.core.errors import BuildError, ConfigError, EnvBackendError, ModelError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, digest
-from coevo_gym.core.task import NATIVE_SPLITS, OPEN, Split, Task, parse_split, first_held_out_or_train
+from coevo_gym.core.task import (
+    NATIVE_SPLITS,
+    OPEN,
+    Split,
+    Task,
+    first_held_out_or_train,
+    parse_split,
+)
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.proposals import (

@@ -15,8 +15,8 @@ from coevo_gym.core.task import (
     NothingAsked,
     Split,
     Task,
-    fold_strings,
     first_held_out_or_train,
+    fold_strings,
 )
 from coevo_gym.core.task_file import describe_tasks
 from coevo_gym.envs.tags import asks_nothing, tags_from

@@ -22,8 +22,8 @@ from coevo_gym.core.arithmetic import request_arithmetic, warn_if_other
 from coevo_gym.core.benchmark import (
     BenchmarkSpec,
     benchmark_specs,
-    get_by_name_or_env_id,
     find_by_name_or_env_id,
+    get_by_name_or_env_id,
 )
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import did_you_mean, suggest

@@ -21,7 +21,7 @@ def count_answers(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
     return {
         purpose: {name: getattr(used, name) for name in ANSWERS}
         for purpose, used in sorted(usage.items())
-        if used.answers
+        if used.questions
     }
 
 
