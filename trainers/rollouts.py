@@ -238,7 +238,7 @@ class GroupStream:
         self._stream.close()
         for ticket in self._out.values():
             self._session.give_back(ticket.id, EndReason.ABANDONED, lost=False)
-        env_steps = self._stream.env_steps if self._out else 0
+        env_steps = self._stream.live_env_steps if self._out else 0
         self._out.clear()
         return env_steps
 

@@ -184,7 +184,7 @@ def evaluate(
     if as_json:
         print_json({**replace_non_finite(to_json(job, evaluation)), "folder": str(folder.path)})
         return
-    for table, left_out in type_tables(evaluation.types, by or ()):
+    for table, left_out in type_tables(evaluation.rates_by_type, by or ()):
         if table.row_count:
             print_table(table)
         if left_out:
@@ -301,7 +301,7 @@ def remarks(
     job: EvalJob, evaluation: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
     """Yield additional notes on an evaluation, one line each."""
-    types = evaluation.types
+    types = evaluation.rates_by_type
     if evaluation.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in evaluation.pass_at.items())
         yield f"With {evaluation.samples} samples per task: {', '.join(passed)}."

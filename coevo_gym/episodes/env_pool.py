@@ -73,7 +73,7 @@ class EnvPool:
         self._lent.pop(id(env), None)
         self._idle.append(env)
 
-    def drop(self, env: gym.Env[str, str]) -> None:
+    def close_env(self, env: gym.Env[str, str]) -> None:
         """Close an env whose engine has failed, so that it is not used again."""
         self._lent.pop(id(env), None)
         env.close()

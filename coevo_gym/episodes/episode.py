@@ -100,7 +100,7 @@ class TrainingEpisode:
                 f"{self.task.name} is a {self.task.split} task, but only training tasks may be "
                 "trained on. Use evaluate() for other tasks."
             )
-        object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
+        object.__setattr__(self, "cues", tuple(map(check_and_clean_cue, self.cues)))
 
     def show(self, view: View) -> View:
         """Return the env's view as the interface shows it, with the cues added.
@@ -212,7 +212,7 @@ def trajectory_of(
             "only. Use eval_trajectory_of()."
         )
     return Trajectory(
-        **_add_answers(inner.record(), acts, view_texts),
+        **_fields_with_answers(inner.record(), acts, view_texts),
         group_id=group_id,
         policy_version=policy_version,
         cue_ids=cue_ids,
@@ -232,7 +232,7 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
     """
     inner = cast(TaskEnv, env.unwrapped)
     inner.require_evaluable()
-    return EvalTrajectory(**_add_answers(inner.record(), acts))
+    return EvalTrajectory(**_fields_with_answers(inner.record(), acts))
 
 
 class AnswerCounts(NamedTuple):
@@ -314,7 +314,7 @@ def all_lost_error(n: int, first: Fault, what: str = "") -> Fault:
     return kind(f"All {n} {what}episodes were lost, the first because: {first}")
 
 
-def clean_cue(cue: Cue) -> Cue:
+def check_and_clean_cue(cue: Cue) -> Cue:
     """Check that a guidance cue has a valid position, and make its text safe to send and store.
 
     Raises:
@@ -327,7 +327,7 @@ def clean_cue(cue: Cue) -> Cue:
     return cue._replace(text=clean_text(cue.text, CUE_CAP))
 
 
-def _add_answers(
+def _fields_with_answers(
     record: EpisodeRecord, acts: Sequence[Act], view_texts: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return a record's fields, with the agent's response and view text added to each step."""

@@ -107,7 +107,7 @@ class Evaluation:
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property
-    def steps(self) -> float:
+    def mean_steps(self) -> float:
         """Mean env steps per finished episode."""
         return _mean([line.steps for line in self.lines])
 
@@ -137,7 +137,7 @@ class Evaluation:
         return pass_at(self.by_task.values(), self.samples)
 
     @property
-    def types(self) -> Mapping[str, Mapping[str, Rate]]:
+    def rates_by_type(self) -> Mapping[str, Mapping[str, Rate]]:
         """Success rates by tag kind and value; see :func:`rates_by_type`."""
         return rates_by_type(self.by_task.values())
 
@@ -254,11 +254,11 @@ def evaluate(
                         on_done(done)
         if admission.closed is not None and done < samples * len(tasks):
             raise admission.closed
-    require_finished(results, lost)
+    require_finished_episode(results, lost)
     return results.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 
 
-def require_finished(
+def require_finished_episode(
     results: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
     """Check that at least one episode has finished, in this or an earlier session.

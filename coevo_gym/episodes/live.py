@@ -24,7 +24,7 @@ SELDOM = 1_000
 
 
 @contextmanager
-def rare_full_collections() -> Iterator[None]:
+def make_full_gc_rare() -> Iterator[None]:
     """Context manager that makes full garbage collections less frequent.
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at

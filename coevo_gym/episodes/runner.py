@@ -157,7 +157,7 @@ class Runner:
         waiting = deque(enumerate(episodes))
         with EpisodeStream[RecordT](self.envs, agent) as stream:
             while True:
-                while waiting and stream.has_room and self.admission.allows(stream.usages):
+                while waiting and stream.has_room and self.admission.allows(stream.live_usages):
                     stream.begin(*waiting.popleft())
                 if (outcome := stream.next()) is None:
                     return

@@ -125,7 +125,7 @@ class EpisodeStream(Generic[RecordT]):
         return len(self._live)
 
     @property
-    def usages(self) -> list[Usage]:
+    def live_usages(self) -> list[Usage]:
         """Model usage of each live episode so far."""
         return [live.usage for live in self._live]
 
@@ -135,7 +135,7 @@ class EpisodeStream(Generic[RecordT]):
         return len(self._live) < self._size
 
     @property
-    def env_steps(self) -> int:
+    def live_env_steps(self) -> int:
         """Number of env steps that the live episodes have taken so far."""
         return sum(live.env_steps for live in self._live)
 
@@ -155,7 +155,9 @@ class EpisodeStream(Generic[RecordT]):
         while self._live:
             self._collect()
             if self._ended:
-                return self._end(*self._ended.popleft())
+                live, outcome = self._ended.popleft()
+                self._release(live, outcome)
+                return outcome
             if self._should_ask():
                 self._ask()
         return None
@@ -201,8 +203,8 @@ class EpisodeStream(Generic[RecordT]):
         for live, act in zip(asking, acts, strict=True):
             self._crew.submit(live, partial(live.step, act))
 
-    def _end(self, live: LiveEpisode[RecordT], outcome: Outcome[RecordT]) -> Outcome[RecordT]:
+    def _release(self, live: LiveEpisode[RecordT], outcome: Outcome[RecordT]) -> None:
+        """Return an ended episode's env to the pool, or close it if its engine has failed."""
         self._live.remove(live)
         gone = isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST
-        (self._envs.drop if gone else self._envs.put)(live.env)
-        return outcome
+        (self._envs.close_env if gone else self._envs.put)(live.env)

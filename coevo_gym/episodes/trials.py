@@ -21,12 +21,12 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.env_pool import EnvPool
-from coevo_gym.episodes.episode import Finished, Lost, clean_cue, eval_trajectory_of
+from coevo_gym.episodes.episode import Finished, Lost, check_and_clean_cue, eval_trajectory_of
 from coevo_gym.episodes.evaluation import (
     FinishedEpisodes,
     Players,
     line_of,
-    require_finished,
+    require_finished_episode,
     seed_of_sample,
     single_player,
 )
@@ -49,7 +49,7 @@ class TrialEpisode:
 
     def __post_init__(self) -> None:
         self.task.require_goal("try")
-        object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
+        object.__setattr__(self, "cues", tuple(map(check_and_clean_cue, self.cues)))
 
     def show(self, view: View) -> View:
         """Add the episode's cues (guidance for the agent) to a view."""
@@ -147,7 +147,7 @@ class Trials:
         return sum((line.usage for line in self.lines), self.reflecting)
 
     @property
-    def last(self) -> tuple[EvalLine, ...]:
+    def final_lines(self) -> tuple[EvalLine, ...]:
         """The final episode for each task: the trial that solved the task, or the last trial.
 
         Tasks with a lost episode to repeat are left out, so the success rate of these episodes is
@@ -278,7 +278,7 @@ def run_trials(
         return results.lessons.get((task.id, trial), TrialLesson()).text
 
     repeat_trials(tasks, play, reflection, n=n, keep=keep)
-    require_finished(results.episodes, lost, "trial")
+    require_finished_episode(results.episodes, lost, "trial")
     wanted = {task.id for task in tasks}
     lines = tuple(line for line in results.episodes.lines.values() if line.id in wanted)
     lessons = {key: lesson for key, lesson in results.lessons.items() if key[0] in wanted}

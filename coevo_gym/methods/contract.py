@@ -28,7 +28,7 @@ from coevo_gym.episodes.runner import rollout
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.testing.curriculum import assert_curriculum_contract
-from coevo_gym.trainers.learners import check_learner, learner_settings
+from coevo_gym.trainers.learners import check_learner, parse_learner_settings
 from coevo_gym.trainers.protocols import TrainedLearner
 
 _TASKS = 6
@@ -83,7 +83,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         max_steps=15,
         observation_tokens=TaskEnv.observation_tokens,
         curriculum=curriculum,
-        learner=learner_settings(sections.get("learner", {})),
+        learner=parse_learner_settings(sections.get("learner", {})),
         make_env=lambda: gym.make(source.env_id),
         policy=raise_not_ready,
         first_round=plan_first,

@@ -21,7 +21,7 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
-from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.runs.arm import Arm, ArmEvents
 from coevo_gym.runs.assembly import Assembly, check_restored, configure_torch
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, demands
@@ -226,7 +226,7 @@ def _run_phases(
 ) -> RunSummary:
     """Run all remaining phases, and record the progress in the run's folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
-    with rare_full_collections(), progress_file as reporter:
+    with make_full_gc_rare(), progress_file as reporter:
         return _Run(folder, assembly, reporter, stop).run_phases()
 
 

@@ -90,7 +90,7 @@ def _make_reporter(imitator: Imitator, progress: ProgressSink) -> Callable[[Imit
     facts = {"epoch": f"{epoch} of {imitator.config.max_epochs}"}
     if imitator.watched != imitator.losses:  # some tasks are held out
         facts["watched_loss"] = f"{imitator.watched[-1]:.3f}"
-    already = imitator.tokens
+    already = imitator.epoch_tokens
 
     def report(at: ImitationStep) -> None:
         rate = (at.tokens - already) / max(time.monotonic() - begun, 1e-9)

@@ -68,7 +68,7 @@ def check_copies_are_recognised(name: str) -> None:
             assert side is not Split.TRAIN, f"a copy of {task.name} in {scenario} counts as train"
 
 
-def check_json(name: str) -> None:
+def check_json_round_trip(name: str) -> None:
     """Check that JSON round trips preserve tasks with their worlds, verifiers and ids."""
     for task in _sample_tasks(get_benchmark(name)):
         again = Task.model_validate_json(task.model_dump_json())
@@ -139,7 +139,7 @@ def check_tags(name: str) -> None:
     for split in NATIVE_SPLITS:
         for task in pick_evenly(benchmark.tasks(split), _SAMPLE):
             _check_task_tags(task)
-    opening = _proposable(name)
+    opening = _find_proposable(name)
     if opening is None:
         return
     for task in pick_evenly(benchmark.tasks(Split.TRAIN), _OPENED):
@@ -171,7 +171,7 @@ def check_open_tasks(name: str) -> None:
     A benchmark without the members of :class:`~coevo_gym.core.benchmark.Proposable` passes,
     because models cannot explore it.
     """
-    benchmark = _proposable(name)
+    benchmark = _find_proposable(name)
     if benchmark is None:
         return
     for split in NATIVE_SPLITS:
@@ -200,7 +200,7 @@ def check_open_tasks(name: str) -> None:
 
 def check_drafts_from_proposals(name: str) -> None:
     """Check that every proposal either becomes a draft or raises a ``BuildError``."""
-    benchmark = _proposable(name)
+    benchmark = _find_proposable(name)
     if benchmark is None:
         return
     for task in pick_evenly(benchmark.tasks(Split.TRAIN), _OPENED):
@@ -237,7 +237,7 @@ def check_prompt(name: str) -> None:
 BENCHMARK_CHECKS = (
     check_splits,
     check_copies_are_recognised,
-    check_json,
+    check_json_round_trip,
     check_replay,
     check_demonstration,
     check_choices,
@@ -259,7 +259,7 @@ def assert_benchmark_contract(name: str) -> None:
         check(name)
 
 
-def _proposable(name: str) -> Proposable | None:
+def _find_proposable(name: str) -> Proposable | None:
     """Return the benchmark if models can explore it, or None otherwise."""
     benchmark = get_benchmark(name)
     if hasattr(benchmark, "open") or hasattr(benchmark, "draft"):

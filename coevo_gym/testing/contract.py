@@ -36,7 +36,7 @@ from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.workers.starting import can_run_workers
 from coevo_gym.episodes import Finished
-from coevo_gym.testing.fixtures import replay, run_fresh
+from coevo_gym.testing.fixtures import replay, run_in_fresh_env
 
 _Item = TypeVar("_Item")
 
@@ -159,7 +159,8 @@ def check_copies(env_id: str) -> None:
 def check_same_in_another_process(env_id: str) -> None:
     """Check that a fresh process produces identical episodes and closes its files."""
     spec = json.dumps(dataclasses.asdict(_find_spec(env_id)))
-    code = f"from coevo_gym.testing.contract import _print_digest; _print_digest({spec!r})"
+    name = _check_pickle_and_print_digest.__name__
+    code = f"from {__name__} import {name}; {name}({spec!r})"
     done = subprocess.run(  # noqa: S603 (our own interpreter and code)
         [sys.executable, "-W", "error::ResourceWarning", "-c", code],
         input=pickle.dumps(gym.make(env_id)),
@@ -376,7 +377,8 @@ def _pickle_round_trip(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own bytes)
 
 
-def _print_digest(spec: str) -> None:
+def _check_pickle_and_print_digest(spec: str) -> None:
+    """Unpickle the env on standard input, close it, and print a digest of a new env's episodes."""
     known = BenchmarkSpec(**json.loads(spec))
     register_benchmark(known)
     pickle.load(sys.stdin.buffer).close()  # noqa: S301 (an env from the process that started this)
@@ -410,7 +412,7 @@ def assert_raises(error: type[Exception], use: Callable[[], object], words: str 
 def _play_and_record(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
     """Return everything that a policy could see while playing the given actions."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
-    outcome = run_fresh(task, onlooker)
+    outcome = run_in_fresh_env(task, onlooker)
     assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome
     return onlooker.seen
 

@@ -36,20 +36,20 @@ def assert_curriculum_contract(
     Raises:
         AssertionError: at the first check that fails.
     """
-    whole = _draw_stream(make(), range(_STEPS))
-    assert whole == _draw_stream(make(), range(_STEPS)), "two identical curricula draw differently"
+    whole = _run_steps(make(), range(_STEPS))
+    assert whole == _run_steps(make(), range(_STEPS)), "two identical curricula draw differently"
     for cut in (0, 1, _STEPS // 2):
         first, second = make(), make()
-        begun = _draw_stream(first, range(cut))
+        begun = _run_steps(first, range(cut))
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        rest = _draw_stream(second, range(cut, _STEPS))
+        rest = _run_steps(second, range(cut, _STEPS))
         assert begun + rest == whole, f"a curriculum restored after step {cut} draws differently"
     _check_metrics(make())
     _check_rounds(make(), benchmark)
     _check_split(make(), benchmark)
 
 
-def _draw_stream(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
+def _run_steps(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
     """Run a curriculum with seeded outcomes and return the ids of the tasks drawn at each step."""
     batches = []
     for step in steps:
@@ -85,7 +85,7 @@ def _check_metrics(curriculum: Curriculum) -> None:
         for name, value in curriculum.metrics().items():
             assert isinstance(value, float), f"metric {name} is not a float: {value!r}"
             assert not math.isinf(value), f"metric {name} is {value}"
-        _draw_stream(curriculum, range(3))
+        _run_steps(curriculum, range(3))
 
 
 def _check_rounds(curriculum: Curriculum, benchmark: str) -> None:
@@ -95,7 +95,7 @@ def _check_rounds(curriculum: Curriculum, benchmark: str) -> None:
     once = curriculum.state_dict()
     curriculum.apply(result)
     assert curriculum.state_dict() == once, "a round is applied twice"
-    _draw_stream(curriculum, range(2))
+    _run_steps(curriculum, range(2))
 
 
 def _check_split(curriculum: Curriculum, benchmark: str) -> None:

@@ -56,13 +56,13 @@ def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
         first, empty actions follow until the env truncates the episode.
     """
     agent = ScriptedAgent(task.solution if actions is None else actions, after="")
-    outcome = run_fresh(task, agent)
+    outcome = run_in_fresh_env(task, agent)
     if isinstance(outcome, Lost):
         raise outcome.error
     return outcome.record
 
 
-def run_fresh(task: Task, agent: Agent) -> Outcome[EvalTrajectory]:
+def run_in_fresh_env(task: Task, agent: Agent) -> Outcome[EvalTrajectory]:
     """Run one episode of a task in a new env and return its outcome."""
     with closing(EnvPool(lambda: _create_env(task.benchmark, split=str(task.split)))) as envs:
         return run_one(EvalEpisode(task, seed=0), agent, envs)

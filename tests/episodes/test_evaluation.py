@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from coevo_gym.agents.scripted import RandomAgent, ScriptedAgent, references
+from coevo_gym.agents.scripted import RandomAgent, ScriptedAgent, reference_players
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.stats import wilson_interval
@@ -137,14 +137,14 @@ class TestEvaluate:
     ) -> None:
         alike = [task.model_copy(update={"instruction": "Press them."}) for task in VAL[:5]]
         assert len({task.solution for task in alike}) == 5
-        evaluation = evaluate(references, alike, envs, seed=3)
+        evaluation = evaluate(reference_players, alike, envs, seed=3)
         assert evaluation.success_rate == 1.0
         assert [episode.task_id for episode in evaluation.episodes] == [task.id for task in alike]
         assert evaluation.env_steps == sum(len(task.solution) for task in alike)
         idle = [VAL[0].model_copy(update={"solution": ()})]
-        assert evaluate(references, idle, envs).success_rate == 0.0
+        assert evaluate(reference_players, idle, envs).success_rate == 0.0
         with pytest.raises(ConfigError, match="exactly one split"):
-            evaluate(references, [], envs)
+            evaluate(reference_players, [], envs)
 
 
 class TestWilson:

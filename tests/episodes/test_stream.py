@@ -121,7 +121,7 @@ def test_running_episodes_are_counted_and_end_when_the_stream_closes() -> None:
     stream.begin(1, TrainingEpisode(TRAIN[1], seed=0))
     outcome = stream.next()
     assert isinstance(outcome, Finished)
-    assert stream.env_steps == 1, "one step has been sent to the engine that is held"
+    assert stream.live_env_steps == 1, "one step has been sent to the engine that is held"
     may_go_on.set()
     stream.close()
     stream.close()

@@ -150,7 +150,7 @@ def test_trials_continue_if_a_reflection_is_empty(envs: EnvPool) -> None:
     assert set(trials.reflections.values()) == {PLAN}
     assert trials.reflecting == ONE_QUESTION.times(2 * len(VAL)), "questions without an answer, too"
     assert trials.usage == trials.reflecting
-    assert [line.sample for line in trials.last] == [2] * len(VAL)
+    assert [line.sample for line in trials.final_lines] == [2] * len(VAL)
 
 
 def test_a_lost_episode_counts_as_a_fault_not_a_failure() -> None:
@@ -183,7 +183,7 @@ def test_a_task_counts_only_in_trials_before_its_lost_episode() -> None:
         [(VAL[0].id, 0), (VAL[1].id, 0), (VAL[1].id, 1), (VAL[1].id, 2)]
     )
     assert (trials.rates, trials.faults) == ((0.0, 0.0, 0.0), 1)
-    assert [line.key for line in trials.last] == [(VAL[1].id, 2)]
+    assert [line.key for line in trials.final_lines] == [(VAL[1].id, 2)]
     outcomes = [("a", 0, False), ("b", 0, False), ("b", 1, True)]
     assert solved_shares(outcomes, 3) == (0.0, 1.0, 1.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from coevo_gym.episodes.live import SELDOM, rare_full_collections
+from coevo_gym.episodes.live import SELDOM, make_full_gc_rare
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.evaluation import evaluate_job
@@ -44,7 +44,7 @@ class Watch(RunProgress):
 
 def test_full_collections_are_rare_and_thresholds_are_restored_on_error() -> None:
     def fail() -> None:
-        with rare_full_collections():
+        with make_full_gc_rare():
             assert gc.get_threshold() == (*USUAL[:2], SELDOM)
             raise KeyError
 
@@ -55,7 +55,7 @@ def test_full_collections_are_rare_and_thresholds_are_restored_on_error() -> Non
 
 def test_a_higher_threshold_of_the_user_is_left_unchanged() -> None:
     gc.set_threshold(0, 5, SELDOM + 1)
-    with rare_full_collections():
+    with make_full_gc_rare():
         assert gc.get_threshold() == (0, 5, SELDOM + 1)
 
 

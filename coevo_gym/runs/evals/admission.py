@@ -59,7 +59,9 @@ class PaidAdmission(Admission):
         if not live:
             most = next_one.prompt_tokens, next_one.completion_tokens
             work = "the next episode may take about"
-            self.closed = BudgetSpent(cap_message(endpoint.config, endpoint.capped, most, work))
+            self.closed = BudgetSpent(
+                cap_message(endpoint.config, endpoint.capped_cost, most, work)
+            )
         return False
 
     def record_usage(self, usage: Usage) -> None:

@@ -16,7 +16,7 @@ from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
 from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
-from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.runs.assembly import configure_torch
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob
@@ -140,7 +140,7 @@ def _evaluate(
         progress.update(over)
 
     scope = configure_torch(job.assembly.config) if job.model else nullcontext()
-    with scope, rare_full_collections(), closing(job.assembly.make_env_pool(job.split)) as envs:
+    with scope, make_full_gc_rare(), closing(job.assembly.make_env_pool(job.split)) as envs:
         try:
             evaluation = evaluate(
                 job.players,
@@ -217,12 +217,12 @@ def to_json(job: EvalJob, evaluation: Evaluation) -> dict[str, Any]:
         "episodes": len(evaluation.lines),
         "lost": evaluation.faults,
         "scenario_success": evaluation.scenario_success_rate,
-        "steps": evaluation.steps,
+        "steps": evaluation.mean_steps,
         "end_reasons": evaluation.end_reasons,
         "answers": {"total": evaluation.answers.total, **evaluation.answers.shares},
         "types": {
             kind: {value: asdict(rate) for value, rate in rates.items()}
-            for kind, rates in evaluation.types.items()
+            for kind, rates in evaluation.rates_by_type.items()
         },
         "pass_at": {str(k): value for k, value in evaluation.pass_at.items()},
         "evaluation": {

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.lm.stored_models import resolve_model
-from coevo_gym.agents.scripted import references
+from coevo_gym.agents.scripted import reference_players
 from coevo_gym.core.arithmetic import request_arithmetic, warn_if_other
 from coevo_gym.core.benchmark import (
     BenchmarkSpec,
@@ -514,7 +514,7 @@ class _Opened:
                 self._progress.say(f"Permitted: {demand}.")
             self._policy = make_policy(settings, seed=assembly.seed("policy"))
             if folder is not None and isinstance(self._policy, OpenAIPolicy):
-                self._policy.keep_counts_in(folder.endpoint)
+                self._policy.sync_counts_with(folder.endpoint)
         return self._policy
 
     def resume(self, folder: EvalFolder) -> None:
@@ -546,7 +546,7 @@ def _add_baseline(job: EvalJob) -> EvalJob:
         raise ConfigError(
             f"{SCRIPTED} plays reference solutions, so {job.samples} samples would be identical."
         )
-    return replace(job, players=references)
+    return replace(job, players=reference_players)
 
 
 def _random_players(assembly: Assembly) -> Players:

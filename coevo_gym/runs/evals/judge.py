@@ -121,7 +121,7 @@ class _Court:
         self.policy = policy = make_policy(config.policy, seed=0)
         store = AnswerFile(Path(judge.tape)) if judge.tape else None
         if store is not None and isinstance(policy, OpenAIPolicy):
-            policy.keep_counts_in(store.path.with_name(f"{store.path.name}.spent.json"))
+            policy.sync_counts_with(store.path.with_name(f"{store.path.name}.spent.json"))
         tape = Tape(policy, store, "off" if store is None else "fill", model=judge.model)
         self._advisor, self._question = ModelAdvisor(tape), judge.question
         self._lock, self._verdicts = threading.Lock(), dict[str, Future[bool]]()

@@ -23,7 +23,7 @@ from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.episodes.trials import FailedTrial, KeptTrials, Told, TrialLesson, Trials, run_trials
 from coevo_gym.runs.assembly import Assembly, configure_torch
 from coevo_gym.runs.evals.evaluation import KeptInFolder, open_eval_folder
@@ -160,7 +160,7 @@ def run_trials_in(
         ProgressFile(progress, folder.path, "eval", folder.path.name) as reporter,
         closing(job.assembly.make_env_pool(job.split)) as envs,
         configure_torch(job.assembly.config) if job.model else nullcontext(),
-        rare_full_collections(),
+        make_full_gc_rare(),
     ):
         n = len(job.tasks) * n_trials
         reporter.begin_phase(

@@ -273,7 +273,7 @@ class Models:
             policy = self._made[key] = make_policy(settings, seed=self._seed)
             if isinstance(policy, OpenAIPolicy) and self.database is not None:
                 name = f"spent-at-endpoint-{digest(key)[:8]}.json"
-                policy.keep_counts_in(self.database.with_name(name))
+                policy.sync_counts_with(self.database.with_name(name))
         return self._made[key]
 
     def _open_store(self) -> AnswerStore | None:

@@ -295,14 +295,16 @@ def _measure_react(ended: _Ended) -> dict[str, Any]:
     sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
     folder = EvalFolder(_evaluation_path(ended, REACT))
     evaluation = evaluate_job(_evaluation_job(ended, sets=sets), folder=folder, agreed=True)
-    return _scores_to_json(evaluation.success_rate, evaluation.mean_score, evaluation.types)
+    return _scores_to_json(evaluation.success_rate, evaluation.mean_score, evaluation.rates_by_type)
 
 
 def _measure_trials(ended: _Ended) -> dict[str, Any]:
     job = replace(_evaluation_job(ended), trials=TrialRules())
     trials = run_trials_in(TrialFolder(_evaluation_path(ended, TRIALS)), job, SILENT, agreed=True)
-    score = float(np.mean([line.score for line in trials.last]))
-    return _scores_to_json(trials.rates[-1], score, rates_by_type([line] for line in trials.last))
+    score = float(np.mean([line.score for line in trials.final_lines]))
+    return _scores_to_json(
+        trials.rates[-1], score, rates_by_type([line] for line in trials.final_lines)
+    )
 
 
 def _measure_told(ended: _Ended) -> dict[str, Any]:

@@ -172,9 +172,8 @@ def test_prompts_contain_the_target_but_not_the_task_it_comes_from() -> None:
     assert TRAIN[0].instruction not in asked
     assert f"- first: {TRAIN[0].scenario.partition('-')[0]}" in asked
     assert "Why this attempt" not in asked  # nothing was done there that a model could study
-    assert (
-        len(result.draft_verdicts) == 2
-    )  # two walks each, and one proposal of each context is kept
+    # There are two walks each, and one proposal of each context is kept.
+    assert len(result.draft_verdicts) == 2
     for explored in result.explored:
         assert len(explored.walks) == 2
         assert is_open(explored.context)

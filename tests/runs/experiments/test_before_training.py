@@ -203,7 +203,9 @@ def test_the_react_row_evaluates_the_policy_with_react_settings(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate = Rate(4, 0.25, 0.0, 1.0)
-    evaluation = SimpleNamespace(success_rate=0.25, mean_score=0.5, types={"goal": {"pick": rate}})
+    evaluation = SimpleNamespace(
+        success_rate=0.25, mean_score=0.5, rates_by_type={"goal": {"pick": rate}}
+    )
     monkeypatch.setattr(measures, "evaluate_job", lambda *_, **__: evaluation)
     words = ("policy.kind=transformers",)
     assert MEASURES["react"](ended(RunFolder(tmp_path), "warm-up", *words)) == {
