@@ -189,7 +189,7 @@ class States(Protocol):
         ...
 
 
-def exact(trajectories: Sequence[Trajectory]) -> list[list[str]]:
+def exact_states(trajectories: Sequence[Trajectory]) -> list[list[str]]:
     """Use each step's observation as its state."""
     return [[step.observation for step in trajectory.steps] for trajectory in trajectories]
 
@@ -210,7 +210,7 @@ class Similar:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[int]]:
         """Assign a state ID (an integer) to each step. Similar observations share an ID."""
-        observations = exact(trajectories)
+        observations = exact_states(trajectories)
         texts = [text for one in observations for text in one]
         states = group_states(texts, threshold=self.threshold, measure=self.measure)
         for leader, text in states.merged[: max(0, _TOLD_AT_MOST - len(self._told))]:
@@ -238,7 +238,7 @@ class StateGrouped:
     """
 
     worth: StepWorth = AtTheEnd()
-    states: States = exact
+    states: States = exact_states
     outcome: Outcome = Outcome()
     outcome_weight: float = 1.0
     state_weight: float = 1.0
@@ -276,7 +276,9 @@ def credit_of(config: GRPOConfig) -> Credit:
         return Credit(
             StateGrouped(
                 AtTheEnd() if config.state_rewards == "at_the_end" else Earned(),
-                exact if config.states == "exact" else Similar(measure=config.state_likeness),
+                exact_states
+                if config.states == "exact"
+                else Similar(measure=config.state_likeness),
                 outcome,
                 config.outcome_weight,
                 config.state_weight,

@@ -71,7 +71,7 @@ def demonstrate(
         SplitLeakError: if a task is not a training task.
     """
     for task in tasks:
-        _check_split(task)
+        _require_imitable(task)
     decisions: list[tuple[Decision, ...]] = []
     skipped = env_steps = 0
     fault: Fault | None = None
@@ -134,7 +134,7 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
     by_task: dict[str, list[Decision]] = {}
     skipped = unsolved = 0
     for group in groups:
-        _check_split(group.task)
+        _require_imitable(group.task)
         for trajectory in group.trajectories:
             if not isinstance(trajectory, Trajectory):
                 raise SplitLeakError(
@@ -151,7 +151,7 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
     return Demonstrations(tuple(map(tuple, by_task.values())), skipped, unsolved, 0)
 
 
-def _check_split(task: Task) -> None:
+def _require_imitable(task: Task) -> None:
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
             f"{task.name} is a {task.split} task. Only solutions to training tasks can be imitated."

@@ -28,7 +28,7 @@ from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     batch_of,
-    check_recorded_logprobs,
+    check_no_stripped_cues,
     logprobs,
     loss_weights,
     trajectory_weights,
@@ -129,7 +129,7 @@ class GRPO(SurrogateLearner):
         if not batch.samples:
             return metrics | {"decisions": 0.0}
         if config.old_logprobs == "recorded":
-            check_recorded_logprobs(batch, "Set learner.old_logprobs = 'recomputed'.")
+            check_no_stripped_cues(batch, "Set learner.old_logprobs = 'recomputed'.")
         objective, times = self._objective(batch)
 
         def loss(part: NDArray[np.int64]) -> Terms:

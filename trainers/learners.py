@@ -72,7 +72,7 @@ def check_learner(learner: Any, name: str = "") -> type[TrainedLearner]:
     return cast("type[TrainedLearner]", learner)
 
 
-def learner_settings(values: Mapping[str, Any]) -> LearnerSettings:
+def parse_learner_settings(values: Mapping[str, Any]) -> LearnerSettings:
     """Validate a learner's settings, loading the learner if it is user-defined.
 
     Raises:

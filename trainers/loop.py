@@ -93,7 +93,7 @@ class Loop:
             if round := self.session.plan():
                 self.run_round(round)
         elif self._round_was_running:
-            self._begin_round()
+            self._run_or_launch_round()
         self._apply_round()
         self._evaluate(due=self.state.step == 0)
         try:
@@ -124,7 +124,7 @@ class Loop:
         self._apply_round()
         evolves = config.evolve_at_last_step or not self.over
         if evolves and _is_due(state.step, config.evolve_every_steps):
-            self._begin_round()
+            self._run_or_launch_round()
         metrics["round_s"] = perf_counter() - updated
         late = config.spent_share(state) >= config.evaluate_from
         self._evaluate(due=late and _is_due(state.step, config.evaluate_every_steps))
@@ -209,7 +209,7 @@ class Loop:
             self.session.load_state_dict(state["session"])
         self.state, self._round_was_running = progress, is_running
 
-    def _begin_round(self) -> None:
+    def _run_or_launch_round(self) -> None:
         """Run the round that is due, or start it in the background if rounds are concurrent."""
         round = self.session.plan()
         if round is None:

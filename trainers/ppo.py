@@ -31,8 +31,8 @@ from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     batch_of,
+    check_no_stripped_cues,
     check_positions,
-    check_recorded_logprobs,
     flatten,
     pad_rows,
     split_rows,
@@ -60,7 +60,7 @@ class Valued(LearnablePolicy, Protocol):
 
     value_lr: float
 
-    def value_head(self) -> torch.nn.Module:
+    def make_value_head(self) -> torch.nn.Module:
         """Create a value head that initially predicts 0, without drawing random numbers."""
         ...
 
@@ -144,7 +144,7 @@ class PPO(SurrogateLearner):
         self, policy: LearnablePolicy, config: PPOConfig | None = None, *, seed: int = 0
     ) -> None:
         config, valued = config or PPOConfig(), _require_value_support(policy)
-        self.head = valued.value_head()
+        self.head = valued.make_value_head()
         value_lr = config.value_lr or valued.value_lr
         super().__init__(valued, config, (list(self.head.parameters()), value_lr), seed=seed)
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
@@ -175,7 +175,7 @@ class PPO(SurrogateLearner):
         batch, metrics = batch_of(groups, advantages, config, judge=self.advantages)
         if not batch.samples:
             return metrics | {"decisions": 0.0}
-        check_recorded_logprobs(
+        check_no_stripped_cues(
             batch, "Choose learner.kind = 'pg' with old_logprobs = 'recomputed'."
         )
         values, explained = self._value_rows(batch)

@@ -163,7 +163,7 @@ class Imitator:
         return done if self._epoch is None else done + self._epoch.step
 
     @property
-    def tokens(self) -> int:
+    def epoch_tokens(self) -> int:
         """Number of tokens trained on in an interrupted epoch, or 0 between epochs."""
         return 0 if self._epoch is None else self._epoch.tokens
 

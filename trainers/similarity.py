@@ -35,7 +35,7 @@ def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
         >>> likeness("open the fridge 1", "open the drawer 1", "words")
         0.75
     """
-    return _similarity(_units(a, measure), _units(b, measure), measure)
+    return _unit_similarity(_units(a, measure), _units(b, measure), measure)
 
 
 class Merge(NamedTuple):
@@ -102,7 +102,7 @@ class _Leader:
             return False
         if 2 * (self.counts & other.counts).total() <= threshold * total:
             return False
-        return _similarity(self.units, other.units, measure) > threshold
+        return _unit_similarity(self.units, other.units, measure) > threshold
 
 
 def _units(text: str, measure: Measure) -> Sequence[Hashable]:
@@ -110,7 +110,7 @@ def _units(text: str, measure: Measure) -> Sequence[Hashable]:
     return cut.split() if measure == "words" else cut
 
 
-def _similarity(a: Sequence[Hashable], b: Sequence[Hashable], measure: Measure) -> float:
+def _unit_similarity(a: Sequence[Hashable], b: Sequence[Hashable], measure: Measure) -> float:
     if measure == "difflib":
         return SequenceMatcher(None, a, b, autojunk=False).ratio()
     total = len(a) + len(b)

@@ -105,7 +105,7 @@ class EnvService:
         rollout = self._live[asked["instance_id"]]
         page = "The episode is over."
         if not rollout.over:
-            page = rollout.answer(str(asked["messages"].get("content", "")))
+            page = rollout.send_answer(str(asked["messages"].get("content", "")))
             if rollout.lost:
                 page = rollout.recover()
         reward = rollout.end() if rollout.over else 0.0

@@ -68,7 +68,7 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Pass a model answer to the env."""
-        page = self.rollout.answer(action)
+        page = self.rollout.send_answer(action)
         if self.rollout.lost:
             page = self.rollout.recover()
         over = self.rollout.over

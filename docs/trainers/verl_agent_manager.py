@@ -85,7 +85,7 @@ class CurriculumManager:
         infos = []
         for i, (rollout, text) in enumerate(zip(self.rollouts, text_actions, strict=True)):
             if not rollout.over:
-                page = rollout.answer(text)
+                page = rollout.send_answer(text)
                 if rollout.lost:  # replay the episode up to this step instead of a reward of 0
                     page = rollout.recover()
                 self.past[i].append(f"You: {text}")

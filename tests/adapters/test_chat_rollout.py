@@ -26,7 +26,7 @@ def rollouts(
 
 def solve(rollout: ChatRollout) -> float | None:
     for action in rollout._bare.task.solution:
-        rollout.answer(f"I press. <action>{action}</action>")
+        rollout.send_answer(f"I press. <action>{action}</action>")
     return rollout.end()
 
 
@@ -38,7 +38,7 @@ def test_a_chat_begins_with_the_prompt_of_the_prompt_file_and_continues_with_its
     assert system.content.startswith("Press buttons.")
     assert task.instruction in user.content
     first = task.solution[0].removeprefix("press ")
-    assert f"Pressed: {first}." in rollout.answer(f"<action>press {first}</action>")
+    assert f"Pressed: {first}." in rollout.send_answer(f"<action>press {first}</action>")
     assert not rollout.over
 
 
@@ -69,13 +69,13 @@ def test_a_step_is_recorded_after_all_copies_of_its_rows_have_ended() -> None:
 def test_an_unfinished_episode_is_graded_in_its_current_state() -> None:
     (rollout,), _, curriculum = rollouts(1, k=1)
     rollout.begin()
-    rollout.answer(rollout._bare.task.solution[0])
+    rollout.send_answer(rollout._bare.task.solution[0])
     assert rollout.end(EndReason.MAX_TOKENS) == 0.0
     (group,) = curriculum.seen
     assert group.trajectories[0].end_reason is EndReason.MAX_TOKENS
     assert group.trajectories[0].score > 0
     with pytest.raises(ResetNeeded, match="begin"):
-        rollout.answer("press red")
+        rollout.send_answer("press red")
 
 
 def test_evaluation_episodes_are_not_reported_to_the_session() -> None:
@@ -99,12 +99,12 @@ def test_a_fault_has_no_outcome_and_three_consecutive_faults_raise(
     rollout.begin(slot="a")
     with monkeypatch.context() as patch:
         patch.setattr(toy.ToyEnv, "_act", broken)
-        assert rollout.answer("press red") == ""
+        assert rollout.send_answer("press red") == ""
         assert rollout.lost
         assert rollout.end() is None
         for _ in range(2):
             rollout.begin()
-            rollout.answer("press red")
+            rollout.send_answer("press red")
         with pytest.raises(
             EnvBackendError, match=r"3 consecutive episodes of Toy-v0.*engine is gone"
         ):
@@ -125,7 +125,7 @@ def test_a_restarted_episode_is_not_reported_to_the_session(
     task = rollout.info["task_id"]
     with monkeypatch.context() as patch:
         patch.setattr(toy.ToyEnv, "_act", broken)
-        rollout.answer("press red")
+        rollout.send_answer("press red")
     assert rollout.lost
     assert rollout.restart() == rollout.opening
     assert rollout.info["task_id"] == task
@@ -153,8 +153,8 @@ def test_recover_replays_an_episode_up_to_the_fault(
     rollout.begin(slot="a")
     first, second, *_ = rollout._bare.task.solution
     monkeypatch.setattr(toy.ToyEnv, "_act", broken)
-    rollout.answer(first)
-    rollout.answer(second)
+    rollout.send_answer(first)
+    rollout.send_answer(second)
     assert rollout.lost
     with pytest.raises(EnvBackendError, match=r"twice .*: not now"):
         rollout.recover()
@@ -185,7 +185,7 @@ def test_a_successful_episode_resets_the_count_of_consecutive_faults(
 def test_closed_and_restarted_episodes_are_not_recorded() -> None:
     (rollout,), session, curriculum = rollouts(1)
     rollout.begin()
-    rollout.answer("press red")
+    rollout.send_answer("press red")
     rollout.begin()
     assert len(session.outstanding) == 1
     rollout.close()

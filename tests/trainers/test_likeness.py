@@ -11,7 +11,7 @@ from coevo_gym.trainers.similarity import (
     Measure,
     Merge,
     _Leader,
-    _similarity,
+    _unit_similarity,
     group_states,
     likeness,
 )
@@ -114,6 +114,6 @@ def test_the_quick_bound_never_rejects_similar_texts(
 def test_difflib_gets_the_first_text_of_a_state_as_its_first_argument() -> None:
     first, second = (_Leader(text, text) for text in ("tide", "diet"))
     assert SequenceMatcher(None, "tide", "diet", autojunk=False).ratio() == 0.25
-    assert _similarity(first.units, second.units, "difflib") == 0.25
+    assert _unit_similarity(first.units, second.units, "difflib") == 0.25
     assert not first.matches(second, 0.3, "difflib")
     assert second.matches(first, 0.3, "difflib")

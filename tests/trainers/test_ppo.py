@@ -53,7 +53,7 @@ class Valued(FakeLanguageModel):
 
     value_lr = 0.1
 
-    def value_head(self) -> ValueHead:
+    def make_value_head(self) -> ValueHead:
         return ValueHead(VOCABULARY)
 
     def logprobs_and_values(
@@ -275,7 +275,7 @@ class TestValueHeads:
         policy = TinyPolicy(SMALL)
         (one,) = collect(policy, envs, TRAIN[:1], size=2, seed=0)
         decisions: list[Any] = [step.decision for t in one.trajectories for step in t.steps]
-        head = policy.value_head()
+        head = policy.make_value_head()
         with torch.no_grad():
             head.bias.fill_(0.25)
             logps, mask = policy.logprobs(decisions)

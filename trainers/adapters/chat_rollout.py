@@ -55,7 +55,7 @@ class ChatRollout:
         >>> rollout = ChatRollout("CoEvolve-WebShop-v0", session)
         >>> [message.role for message in rollout.begin(slot="row 0")]
         ['system', 'user']
-        >>> page = rollout.answer("<action>search[lamp]</action>")
+        >>> page = rollout.send_answer("<action>search[lamp]</action>")
         >>> rollout.end()
         0.0
     """
@@ -148,7 +148,7 @@ class ChatRollout:
         self.restart()
         for text in answers:
             if not self.over:
-                page = self.answer(text)
+                page = self.send_answer(text)
         if self.lost:
             raise EnvBackendError(
                 f"An episode of {self._env_id} failed twice due to infrastructure errors. Last "
@@ -156,7 +156,7 @@ class ChatRollout:
             ) from self._faults[-1]
         return page
 
-    def answer(self, text: str) -> str:
+    def send_answer(self, text: str) -> str:
         """Take the action in a model's answer and return the next user message.
 
         Returns:
@@ -166,7 +166,7 @@ class ChatRollout:
             ResetNeeded: if the episode is over.
         """
         if self.over:
-            raise ResetNeeded("The episode is over. Call begin() before answer().")
+            raise ResetNeeded("The episode is over. Call begin() before send_answer().")
         self._said.append(text)
         action = action_of(text, self._prompt.header.answer)
         try:

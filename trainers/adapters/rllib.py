@@ -2,7 +2,8 @@
 
     ray.init()
     start_session(make_session)                     # coevo_gym.serve.ray_actor
-    config = on_curriculum(PPOConfig().env_runners(num_env_runners=2), "CoEvolve-WebShop-v0")
+    config = PPOConfig().env_runners(num_env_runners=2)
+    config = configure_for_curriculum(config, "CoEvolve-WebShop-v0")
     algorithm = config.build_algo()
     algorithm.train()["curriculum"]                 # curriculum metrics, besides RLlib's
     algorithm.save_to_path("checkpoint")            # includes the curriculum, as does restoring
@@ -40,7 +41,7 @@ ENV = "coevo_gym"
 _STATE = "curriculum"
 
 
-def on_curriculum(
+def configure_for_curriculum(
     config: ConfigT,
     env_id: str,
     *,
@@ -88,7 +89,7 @@ def on_curriculum(
 
 
 def make_env(config: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """Create an env for an env runner from the ``env_config`` set by :func:`on_curriculum`."""
+    """Create an env runner's env from the ``env_config`` of :func:`configure_for_curriculum`."""
     env = gym.make(config["env_id"], split=config["split"], **config["env_kwargs"])
     if Split(config["split"]) is Split.TRAIN:
         env = EvolvingTaskSampler(env, session=RaySession(config["session"]))

@@ -136,9 +136,9 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
         """Save the curriculum whenever there is a new checkpoint."""
-        self.save_curriculum()
+        self.save_and_prune()
 
-    def save_curriculum(self) -> None:
+    def save_and_prune(self) -> None:
         """Save the curriculum next to the newest checkpoint and delete outdated states."""
         checkpoints = self._checkpoints()
         if not checkpoints or _curriculum_file(checkpoints[-1]).is_file():
@@ -200,7 +200,7 @@ def main(argv: list[str]) -> int:
     status = runner.init()
     if status == ExperimentStatus.SUCCESS:
         status = runner.run()
-        keeper.save_curriculum()  # the last checkpoint is written after everything has stopped
+        keeper.save_and_prune()  # the last checkpoint is written after everything has stopped
     return int(status)
 
 

@@ -254,7 +254,7 @@ class RolloutEnvironment:
             return OVER
         # A fault must not reach the trainer: it would report the fault to the model and score
         # the rest of the episode. The rollout records the fault instead.
-        (seen, *_), rest = split_results(self._rollout.answer(answer), 1)
+        (seen, *_), rest = split_results(self._rollout.send_answer(answer), 1)
         return "\n\n".join(filter(None, [seen, rest, OVER if self._rollout.over else ""]))
 
 

@@ -149,7 +149,7 @@ def flatten(
         n_decisions += len(mine.decisions)
     lengths = [n_sampled(sample) for sample in samples]
     recorded = [value for sample in samples for value in recorded_logprobs(sample)]
-    _check_logprobs(recorded)
+    _check_logprob_range(recorded)
     return Batch(
         samples,
         torch.tensor(owner, dtype=torch.int64),
@@ -165,7 +165,7 @@ def flatten(
     )
 
 
-def _check_logprobs(recorded: Sequence[float]) -> None:
+def _check_logprob_range(recorded: Sequence[float]) -> None:
     """Check that recorded log-probabilities are those of sampled positions.
 
     Raises:
@@ -236,7 +236,7 @@ def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
         )
 
 
-def check_recorded_logprobs(batch: Batch, advice: str) -> None:
+def check_no_stripped_cues(batch: Batch, advice: str) -> None:
     """Check that recorded log-probabilities can be used as old log-probabilities.
 
     Raises:

@@ -98,7 +98,7 @@ class GuardedOptimizer:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if not math.isfinite(loss) or not math.isfinite(norm.item()):
-            self._skip(loss, norm.item())
+            self._skip_step_or_raise(loss, norm.item())
             return None
         if self._max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(weights, self._max_grad_norm, norm)
@@ -110,7 +110,7 @@ class GuardedOptimizer:
         self.nonfinite_in_a_row = 0
         return norm.item()
 
-    def _skip(self, loss: float, norm: float) -> None:
+    def _skip_step_or_raise(self, loss: float, norm: float) -> None:
         self.zero_grad()
         self.nonfinite_steps += 1
         self.nonfinite_in_a_row += 1

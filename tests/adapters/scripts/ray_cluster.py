@@ -21,7 +21,7 @@ from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.stream import practise
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.serve.ray_actor import RaySession, start_session
-from coevo_gym.trainers.adapters.rllib import on_curriculum
+from coevo_gym.trainers.adapters.rllib import configure_for_curriculum
 
 LEASE_S = 30.0
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
@@ -57,7 +57,7 @@ def make_config() -> PPOConfig:
         .training(train_batch_size_per_learner=100, minibatch_size=50, num_epochs=1)
         .fault_tolerance(ignore_env_runner_failures=True, restart_failed_env_runners=False)
     )
-    return on_curriculum(ppo_config, SHOP)
+    return configure_for_curriculum(ppo_config, SHOP)
 
 
 def make_portable_session() -> CurriculumSession:

@@ -15,7 +15,7 @@ from coevo_gym import CurriculumSession
 from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.serve.ray_actor import start_session, stop_session
-from coevo_gym.trainers.adapters.rllib import on_curriculum
+from coevo_gym.trainers.adapters.rllib import configure_for_curriculum
 
 SHOP = "CoEvolve-WebShop-v0"
 
@@ -39,7 +39,7 @@ def make_config() -> PPOConfig:
         .training(train_batch_size_per_learner=400, minibatch_size=100, num_epochs=2, lr=1e-3)
         .evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=2)
     )
-    return on_curriculum(ppo_config, SHOP)
+    return configure_for_curriculum(ppo_config, SHOP)
 
 
 def print_json(**facts: object) -> None:

@@ -141,7 +141,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             )
             ids, turns = merged.token_ids, turns + 1
             text = self.tokenizer.decode(sampled.token_ids, skip_special_tokens=True)
-            page = await asyncio.to_thread(rollout.answer, opened + text)
+            page = await asyncio.to_thread(rollout.send_answer, opened + text)
             if not rollout.over:
                 before = [*messages, {"role": "assistant", "content": text}]
                 messages = [*before, {"role": "user", "content": page}]

@@ -28,7 +28,7 @@ from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     batch_of,
-    check_recorded_logprobs,
+    check_no_stripped_cues,
     loss_weights,
 )
 from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW, decay_factor
@@ -113,7 +113,7 @@ class VerlLearner:
                     "Some samples may come from older weights, so verl's workers must compute the "
                     "old log-probabilities. Set learner.old_logprobs = 'recomputed'."
                 )
-            check_recorded_logprobs(batch, "Set learner.old_logprobs = 'recomputed'.")
+            check_no_stripped_cues(batch, "Set learner.old_logprobs = 'recomputed'.")
         metrics |= self._learn(batch)
         self.update_sampler()
         self.policy.version += 1
