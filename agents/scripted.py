@@ -62,7 +62,9 @@ class ScriptedAgent:
         return self._after
 
 
-def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+def reference_players(
+    sample: int, done: int, tasks: Sequence[Task]
+) -> AbstractContextManager[Parts]:
     """Return agents that replay task solutions, to give an upper bound on success rates.
 
     Pass this function to :func:`~coevo_gym.episodes.evaluation.evaluate` in place of an agent.

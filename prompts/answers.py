@@ -81,8 +81,8 @@ def _complete_part(text: str, form: AnswerForm) -> str:
     return text[: max(text.rfind("\n"), text.rfind("]")) + 1].strip()
 
 
-def calls_in_answer(answer: str, notation: str, tools: str, *, cut: bool = False) -> str:
-    r"""Return the calls in an answer in the env's notation, or the answer if it calls no tool.
+def translate_calls(answer: str, notation: str, tools: str, *, cut: bool = False) -> str:
+    r"""Write the calls in an answer in the env's notation; return the answer if it calls no tool.
 
     A call that cannot be read is passed on with the reason, as which the env returns it.
 
@@ -93,7 +93,7 @@ def calls_in_answer(answer: str, notation: str, tools: str, *, cut: bool = False
         cut: True if the answer was cut off at the token limit; only complete calls then count.
 
     Example:
-        >>> calls_in_answer("[look(at='mug')]", "pythonic", "[]")
+        >>> translate_calls("[look(at='mug')]", "pythonic", "[]")
         '<tool_call>\n{"name": "look", "arguments": {"at": "mug"}}\n</tool_call>'
     """
     calls = read_calls(notation, answer, tools or "[]")

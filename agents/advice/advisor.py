@@ -129,7 +129,9 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
         Point(x=3)
     """
     try:
-        return _validate(_clean(_parse_object(without_thoughts(text))), schema)
+        return _drop_unknown_and_validate(
+            _check_and_clean(_parse_object(without_thoughts(text))), schema
+        )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -208,20 +210,20 @@ def _reject_constant(name: str) -> NoReturn:
     raise Unreadable(f"{name} is no number of JSON")
 
 
-def _clean(value: Any) -> Any:
+def _check_and_clean(value: Any) -> Any:
     """Return a copy of a JSON value with strings shortened and made encodable as UTF-8."""
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
         raise Unreadable("it contains a number that is too large")
     if isinstance(value, list):
-        return [_clean(item) for item in value]
+        return [_check_and_clean(item) for item in value]
     if isinstance(value, Mapping):
-        return {clean_text(key, MAX_CHARS): _clean(item) for key, item in value.items()}
+        return {clean_text(key, MAX_CHARS): _check_and_clean(item) for key, item in value.items()}
     return value
 
 
-def _validate(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
+def _drop_unknown_and_validate(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
     """Validate a value; drop its unknown fields if the schema forbids them."""
     try:
         return schema.model_validate(value)
@@ -324,25 +326,25 @@ class ModelAdvisor:
         """
         cases = [_Case(one, self._load(one.prompt), one.inputs) for one in inquiries]
         for case in cases:
-            case.messages = _question(case)
-        self._send(cases)
+            case.messages = _question_messages(case)
+        self._send_and_record(cases)
         longer = []
         for case in cases:
             if case.outcome is Finish.OVERFLOW and case.inquiry.shorten:
                 case.inputs = case.inquiry.shorten()
-                case.messages = _question(case)
+                case.messages = _question_messages(case)
                 longer.append(case)
-        self._send(longer)
+        self._send_and_record(longer)
         broken = [case for case in cases if case.problem.startswith("schema: ")]
         for case in broken:
             case.messages, case.repairing = _repair_messages(case), True
-        self._send(broken)
+        self._send_and_record(broken)
         for case in cases:
             case.usage += case.outcome_usage
             self._count(case.purpose, case.outcome_usage)
         return [Answer(case.value, case.problem, case.usage) for case in cases]
 
-    def _send(self, cases: Sequence[_Case[ModelT]]) -> None:
+    def _send_and_record(self, cases: Sequence[_Case[ModelT]]) -> None:
         lost = 0
         for first in range(0, len(cases), self.at_once or max(1, len(cases))):
             some = cases[first : first + (self.at_once or len(cases))]
@@ -370,7 +372,7 @@ class ModelAdvisor:
                     lost = lost + 1 if answer.finish is Finish.LOST else 0
 
 
-def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
+def _question_messages(case: _Case[ModelT]) -> tuple[Message, ...]:
     system = clean_text(case.prompt.system(case.inputs), _MAX_PROMPT)
     user = Message("user", clean_text(case.prompt.user(case.inputs), _MAX_PROMPT))
     return (Message("system", system), user) if system else (user,)

@@ -89,11 +89,11 @@ class Tape:
         records = self.store.get([key for key in keys if not new or key in self._recorded])
         missing = [place for place, key in enumerate(keys) if key not in records]
         if missing and self.mode == "replay":
-            raise self._missing_answer(requests[missing[0]], keys[missing[0]])
+            raise self._missing_answer_error(requests[missing[0]], keys[missing[0]])
         completions = {key: _mark_cached(answer.completion) for key, answer in records.items()}
         if missing:
             asked = [requests[place] for place in missing]
-            answers = self._record(asked, [keys[place] for place in missing], self.store)
+            answers = self._ask_and_record(asked, [keys[place] for place in missing], self.store)
             completions |= {
                 keys[place]: answer for place, answer in zip(missing, answers, strict=True)
             }
@@ -103,7 +103,7 @@ class Tape:
         assert self.policy is not None
         return list(self.policy.generate(requests))
 
-    def _record(
+    def _ask_and_record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
         """Query the policy and record its answers, streaming them if the policy can."""
@@ -160,7 +160,7 @@ class Tape:
                 counts[plain] += 1
         return keys
 
-    def _missing_answer(self, request: Request, key: str) -> AnswerMissing:
+    def _missing_answer_error(self, request: Request, key: str) -> AnswerMissing:
         template = _template_label(request)
         what = f"the prompt {template!r}" if template else "a prompt without a file"
         where = f" in {self.scopes.path!r}" if self.scopes.path else ""

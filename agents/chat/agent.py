@@ -18,7 +18,7 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.thoughts import text_without_thoughts
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import action_of, answer_of, calls_in_answer, without_thought_line
+from coevo_gym.prompts.answers import action_of, answer_of, translate_calls, without_thought_line
 
 _MEMORY_CHARS = 4_000
 """Maximum characters of a text that the model writes about earlier steps."""
@@ -319,7 +319,7 @@ class ChatAgent:
         if self.config.style == "react":
             text = without_thought_line(text)
         if self._notation:
-            action = calls_in_answer(text, self._notation, tools, cut=cut)
+            action = translate_calls(text, self._notation, tools, cut=cut)
         else:
             action = action_of(text, self.prompt.header.answer, cut=cut)
         return Act(action, completion.decision, completion.text, usage=completion.usage, cut=cut)

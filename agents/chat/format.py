@@ -234,7 +234,7 @@ class ChatFormat:
             asked, answered = [], True
         return tuple(ids)
 
-    def ids_after(
+    def prompt_ids_after(
         self, decision: TokenDecision, messages: Sequence[Message], tools: str = ""
     ) -> tuple[int, ...]:
         """Return the token ids of a decision's prompt and answer and of the messages that follow.
@@ -361,7 +361,7 @@ class ChatFormat:
         roles = ", ".join(message["role"] for message in messages) or "none"
         apply = partial(self.tokenizer.apply_chat_template, messages, **options, **self._switches)
         try:
-            return _call_with_limit(apply)
+            return _call_with_time_limit(apply)
         except TemplateError as error:
             raise self._template_error(
                 f"the template rejects the roles {roles} ({error})"
@@ -439,7 +439,7 @@ class ChatFormat:
         )
 
 
-def _call_with_limit(work: Callable[[], T]) -> T:
+def _call_with_time_limit(work: Callable[[], T]) -> T:
     """Return a function's result, or stop the function if it does not end.
 
     Raises:

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from coevo_gym.core.notations import NOTATIONS, calls_in
 from coevo_gym.core.seams import Message
@@ -79,8 +80,8 @@ class Conversation:
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
-    def messages_before_answer(self, step: int) -> tuple[Message, ...]:
-        """Return the messages before the answer of a step: the user's, or results of calls."""
+    def new_messages_at(self, step: int) -> tuple[Message, ...]:
+        """Return the messages that a step's answer replies to: the user's, or results of calls."""
         text = self.user_text(step)
         n = 0
         if step and self._has_tool_messages:
@@ -132,12 +133,12 @@ class Conversation:
 
 
 def causal(conversation: Conversation) -> tuple[Message, ...]:
-    """Return all messages and answers, so that each prompt extends the previous prompt."""
-    return (*conversation.system(), *_exchanges(conversation, range(conversation.n_answered)))
+    """Show all messages and answers, so that each prompt extends the previous prompt."""
+    return (*conversation.system(), *_messages_since_step(conversation, 0))
 
 
 def reasoning(conversation: Conversation) -> tuple[Message, ...]:
-    """Return all messages and answers, but omit the thoughts in earlier answers."""
+    """Show all messages and answers, but omit the thoughts in earlier answers."""
     return tuple(
         _drop_thoughts(message) if message.role == "assistant" else message
         for message in causal(conversation)
@@ -145,7 +146,7 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
 
 
 def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Return the last ``n`` steps in full, preceded by the task and a list of older actions.
+    """Show the last ``n`` steps in full, preceded by the task and a list of older actions.
 
     Notes that the model has written about older steps replace those steps' actions in the list. In
     the original, a model writes such notes once a length is exceeded; see :func:`notes_request`.
@@ -154,7 +155,7 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     oldest = _oldest_step(conversation, n)
     if not oldest:
         return causal(conversation)
-    messages = list(_exchanges(conversation, range(oldest, conversation.n_answered)))
+    messages = list(_messages_since_step(conversation, oldest))
     memory = _earlier_steps_summary(conversation, n, oldest)
     remembered = [conversation.user_text(0), memory, conversation.user_text(oldest)]
     instruction = conversation.view.instruction
@@ -165,7 +166,7 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
 
 
 def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Return only the last ``n`` steps, without the task and without earlier actions.
+    """Show only the last ``n`` steps, without the task and without earlier actions.
 
     This kind suits exploration without a task. Put lasting information into the system message.
     If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
@@ -173,7 +174,7 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     oldest = _oldest_step(conversation, n)
     if not oldest:
         return causal(conversation)
-    messages = list(_exchanges(conversation, range(oldest, conversation.n_answered)))
+    messages = list(_messages_since_step(conversation, oldest))
     messages[0] = conversation.user(
         0, conversation.user_text(oldest)
     )  # with the cues of a first message
@@ -236,7 +237,7 @@ def _latest_notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
 def self_managed(
     conversation: Conversation, max_chars: int, *, by_model: bool = False
 ) -> tuple[Message, ...]:
-    """Return all steps except those that the model has dropped or replaced with a note.
+    """Show all steps except those that the model has dropped or replaced with a note.
 
     Steps are numbered from 1. A prompt of more than ``max_chars`` characters explains to the model
     how to make room: ``<drop>2-4,6</drop>`` anywhere in an answer removes steps from later prompts,
@@ -247,8 +248,8 @@ def self_managed(
     compress. Here the marks are part of an ordinary answer, or with ``by_model`` of the answer to
     a separate request (:func:`room_request`), and unmarked steps are kept.
     """
-    system, numbered, _ = _remaining_steps(conversation, max_chars, by_model=by_model)
-    return (*system, *numbered.messages())
+    prompt = _build_managed_prompt(conversation, max_chars, by_model=by_model)
+    return (*prompt.system, *prompt.steps.messages())
 
 
 def room_request(conversation: Conversation, max_chars: int) -> str:
@@ -256,27 +257,41 @@ def room_request(conversation: Conversation, max_chars: int) -> str:
 
     The request does not include cues.
     """
-    _, _, size = _remaining_steps(conversation, max_chars, by_model=True)
+    size = _build_managed_prompt(conversation, max_chars, by_model=True).size
     if size <= max_chars or not conversation.n_answered:
         return ""
     bare = replace(conversation, view=replace(conversation.view, cues=()))
-    _, numbered, _ = _remaining_steps(bare, max_chars, by_model=True)
+    steps = _build_managed_prompt(bare, max_chars, by_model=True).steps
     return _prompt(MEMORY_PROMPTS["self_managed"]).write(
         {
             "size": f"{size:,}",
             "limit": f"{max_chars:,}",
             "messages": [
                 {"role": message.role, "text": without_thoughts(message.content)}
-                for message in numbered.messages()
+                for message in steps.messages()
             ],
         }
     )
 
 
-def _remaining_steps(
+class _ManagedPrompt(NamedTuple):
+    """A prompt from which the model may remove steps.
+
+    Attributes:
+        system: the system message; () if there is none.
+        steps: the kept steps.
+        size: number of characters in both, without instructions for making room.
+    """
+
+    system: tuple[Message, ...]
+    steps: _NumberedSteps
+    size: int
+
+
+def _build_managed_prompt(
     conversation: Conversation, max_chars: int, *, by_model: bool
-) -> tuple[tuple[Message, ...], _NumberedSteps, int]:
-    """Return the system message, the kept steps, and the total number of characters in both."""
+) -> _ManagedPrompt:
+    """Build the prompt of :func:`self_managed` by applying the model's marks step by step."""
     numbered = _NumberedSteps()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
@@ -294,7 +309,7 @@ def _remaining_steps(
             numbered.answers[number] = conversation.answer_at(step)
             if not by_model:
                 numbered.apply_marks(numbered.answers[number].content)
-    return system, numbered, size
+    return _ManagedPrompt(system, numbered, size)
 
 
 def without_marks(answer: str) -> str:
@@ -365,12 +380,12 @@ def _room_instructions(size: int, max_chars: int) -> str:
     )
 
 
-def _exchanges(conversation: Conversation, steps: Iterable[int]) -> Iterable[Message]:
-    """Return the messages and answers of past steps, and the current message."""
-    for step in steps:
-        yield from conversation.messages_before_answer(step)
+def _messages_since_step(conversation: Conversation, oldest: int) -> Iterable[Message]:
+    """Yield the messages and answers from step ``oldest`` to the messages to answer now."""
+    for step in range(oldest, conversation.n_answered):
+        yield from conversation.new_messages_at(step)
         yield conversation.answer_at(step)
-    yield from conversation.messages_before_answer(conversation.n_answered)
+    yield from conversation.new_messages_at(conversation.n_answered)
 
 
 def _drop_thoughts(answer: Message) -> Message:

@@ -99,19 +99,19 @@ def _run_loop(loop: asyncio.AbstractEventLoop, at_end: Callable[[], Awaitable[No
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        loop.run_until_complete(_cancel_tasks(at_end))
+        loop.run_until_complete(_cancel_tasks())
+        loop.run_until_complete(at_end())
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
 
 
-async def _cancel_tasks(at_end: Callable[[], Awaitable[None]]) -> None:
+async def _cancel_tasks() -> None:
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
-    await at_end()
 
 
 def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
@@ -155,7 +155,7 @@ def bounded_client(openai: Any, direct: str = "") -> Any:
                         break
                     await response.aclose()
                     response = await super().send(response.next_request, stream=True, **options)
-                return await _read_body(response)
+                return await _read_response(response)
             finally:
                 await response.aclose()
 
@@ -164,8 +164,8 @@ def bounded_client(openai: Any, direct: str = "") -> Any:
     return client
 
 
-async def _read_body(response: Any) -> Any:
-    """Read a response's body and return the response."""
+async def _read_response(response: Any) -> Any:
+    """Return a response with its body, which is read up to a limit."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
         raise UnreadableAnswer(f"the response is compressed ({encoding[:40]!r})")

@@ -195,7 +195,7 @@ class OpenAIPolicy:
         return self._meter.usage("").get("", NO_USAGE)
 
     @property
-    def capped(self) -> Cost:
+    def capped_cost(self) -> Cost:
         """Cost counted towards the caps: at least the cost of the text sent and received."""
         return self._meter.total
 
@@ -218,8 +218,8 @@ class OpenAIPolicy:
             + (f"{usage.usd:.4f} USD" if priced else "price not set")
         )
 
-    def keep_counts_in(self, file: Path) -> None:
-        """Restore the counts from a file, and save them there before each request.
+    def sync_counts_with(self, file: Path) -> None:
+        """Load the counts from a file, and save them there before each request.
 
         The counts then survive even a killed process, so the caps apply to all processes that use
         the file, one after another.
@@ -246,7 +246,7 @@ class OpenAIPolicy:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts as JSON, so that a resumed run can continue counting."""
-        return self._counts_to_json(self.capped)
+        return self._counts_to_json(self.capped_cost)
 
     def _counts_to_json(self, capped: Cost) -> dict[str, Any]:
         usage = self.usage
@@ -336,7 +336,7 @@ class OpenAIPolicy:
             async with self._slots, self._meter.reserve_async([most], self.config.prices) as n:
                 if not n:
                     return Completion(
-                        cap_message(self.config, self.capped, most), None, Finish.CAPPED
+                        cap_message(self.config, self.capped_cost, most), None, Finish.CAPPED
                     )
                 answer = await self._track_and_try(prompt, failed)
             if answer is not None and (used := answer.usage).tokens:

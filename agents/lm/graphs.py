@@ -93,7 +93,7 @@ class GraphDecoder:
     def load(self, batch: Begun) -> tuple[_Step, Callable[[], None]]:
         """Copy a batch to a decoding step's buffers; return the step and a function to run it."""
         n, length = batch.seen.shape
-        step, run = self._get_step(_padded_shape(batch), batch.layers)
+        step, run = self._get_or_capture_step(_padded_shape(batch), batch.layers)
         step.ids[:n], step.positions[:n] = batch.ids, batch.positions
         step.temperatures[:n] = batch.temperatures
         step.seen[:n, :length], step.seen[:n, length:] = batch.seen, False
@@ -109,7 +109,7 @@ class GraphDecoder:
             return True
         return needed <= self.n_bytes + usable_bytes(batch.seen.device)
 
-    def _get_step(
+    def _get_or_capture_step(
         self, size: tuple[int, int], like: KeysAndValues
     ) -> tuple[_Step, Callable[[], None]]:
         rows, slots = size
@@ -158,26 +158,26 @@ class GraphBatch:
 
     def __init__(self, decoder: GraphDecoder, batch: Begun) -> None:
         self._load = decoder.load
-        self._get_step, self._run = decoder.load(batch)
+        self._step, self._run = decoder.load(batch)
         self._uniforms, self._length = batch.uniforms, batch.seen.shape[1]
         self._places = list(range(len(batch.seen)))  # rows of the step
 
     def draw(self) -> tuple[list[int], list[float]]:
         """Process the next tokens, and draw one token per row with its log-probability."""
         n = len(self._uniforms)
-        self._get_step.uniforms[:n] = self._uniforms[:, 0]
+        self._step.uniforms[:n] = self._uniforms[:, 0]
         self._run()
         self._uniforms, self._length = self._uniforms[:, 1:], self._length + 1
-        ids, logprobs = self._get_step.ids.squeeze(1).tolist(), self._get_step.logprobs.tolist()
+        ids, logprobs = self._step.ids.squeeze(1).tolist(), self._step.logprobs.tolist()
         return [ids[place] for place in self._places], [logprobs[place] for place in self._places]
 
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        """Keep only the given rows."""
+    def continue_with_rows(self, rows: Sequence[int]) -> None:
+        """Continue with only the given rows."""
         self._places = [self._places[row] for row in rows]
-        n, slots = self._get_step.seen.shape
+        n, slots = self._step.seen.shape
         if padded_size(len(rows)) == n and self._length < slots:
             return
-        index, step = torch.tensor(self._places, device=self._get_step.seen.device), self._get_step
+        index, step = torch.tensor(self._places, device=self._step.seen.device), self._step
         moved = Begun(
             ids=step.ids[index],
             positions=step.positions[index],
@@ -189,13 +189,13 @@ class GraphBatch:
                 for keys, values in step.layers
             ],
         )
-        self._get_step, self._run = self._load(moved)
+        self._step, self._run = self._load(moved)
         self._uniforms, self._places = moved.uniforms, list(range(len(index)))
 
     def cache_row(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
         place = self._places[row]
-        stored.put_row(ids, self._get_step.layers, place, self._get_step.seen[place])
+        stored.put_row(ids, self._step.layers, place, self._step.seen[place])
 
 
 class _Step:

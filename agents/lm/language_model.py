@@ -168,7 +168,7 @@ class LanguageModel:
         )
         return str(text)
 
-    def value_head(self) -> ValueHead:
+    def make_value_head(self) -> ValueHead:
         """Create a head that estimates a token's value from the hidden state before the token."""
         from coevo_gym.agents.nets import ValueHead
 

@@ -53,7 +53,7 @@ class ModelShape(NamedTuple):
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
-    def saved_bytes_per_token(self) -> int:
+    def saved_bytes_per_token_and_layer(self) -> int:
         """Bytes kept per token and layer for the bf16 backward pass, to within a factor of two.
 
         The widths come from the model; their factors were measured on small models.

@@ -170,7 +170,7 @@ def _sample_batch(
         if sum(live) <= _COMPACT * len(live):
             numbers = [number for number in numbers if live[number]]
         places, live = [places[i] for i in numbers], [live[i] for i in numbers]
-        batch.keep_rows(numbers)
+        batch.continue_with_rows(numbers)
         if decoder is not None and isinstance(batch, _Batch):
             batch = decoder.start(batch.decoder_input()) or batch
 
@@ -216,8 +216,8 @@ class _Batch:
         self._ids, self._uniforms = ids.unsqueeze(1), self._uniforms[:, 1:]
         return ids.tolist(), logprobs.tolist()
 
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        """Queue the sampled tokens for processing, and keep only the given rows."""
+    def continue_with_rows(self, rows: Sequence[int]) -> None:
+        """Queue the sampled tokens for processing, and continue with only the given rows."""
         self._seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], dim=1)
         self._positions = self._positions[:, -1:] + 1
         if len(rows) < len(self._seen):
@@ -227,7 +227,7 @@ class _Batch:
             self._cache.batch_select_indices(index)
 
     def decoder_input(self) -> Begun:
-        """Return the batch in the form that a decoder expects. Call :meth:`keep_rows` first."""
+        """Return the batch as a decoder expects it. Call :meth:`continue_with_rows` first."""
         seen = self._seen[:, :-1]  # without the queued tokens
         parts = self._ids, self._positions, self._temperatures, self._uniforms, seen
         return Begun(*parts, self._keys_and_values())

@@ -165,8 +165,8 @@ class BatchLayer(DynamicLayer):
         """Allocate memory for keys and values, and copy the cached keys and values into it."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
-        self.keys = self._allocate(key_states, ready, 0)
-        self.values = self._allocate(value_states, ready, 1)
+        self.keys = self._allocate_and_fill(key_states, ready, 0)
+        self.values = self._allocate_and_fill(value_states, ready, 1)
         self._beginnings = ()
         self.is_initialized = True
 
@@ -198,7 +198,7 @@ class BatchLayer(DynamicLayer):
         assert self.values is not None
         return self.keys[:, :, : self._length], self.values[:, :, : self._length]
 
-    def _allocate(self, like: Tensor, ready: int, part: int) -> Tensor:
+    def _allocate_and_fill(self, like: Tensor, ready: int, part: int) -> Tensor:
         rows, heads, _, width = like.shape
         buffer = like.new_zeros(rows, heads, ready, width)  # padding must be finite
         for row, beginning in zip(buffer, self._beginnings, strict=True):

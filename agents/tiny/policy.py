@@ -119,7 +119,7 @@ class TinyPolicy:
         decisions, batch = self._batch(samples)
         return self._chosen_logprobs(decisions, batch, self._net(batch))
 
-    def value_head(self) -> ValueHead:
+    def make_value_head(self) -> ValueHead:
         """Create a head that estimates a decision's value from the mean state of its candidates."""
         from coevo_gym.agents.nets import ValueHead
 

@@ -153,7 +153,7 @@ def test_the_earlier_prompt_and_answer_are_a_prefix_of_the_next_prompt(
         prompt = format_.prompt_ids(messages)
         assert prompt[: len(before) + len(ids)] == before + ids
         decision = TokenDecision(before, ids, (0.0,) * len(ids))
-        assert format_.ids_after(decision, messages[-1:]) == prompt
+        assert format_.prompt_ids_after(decision, messages[-1:]) == prompt
         before = prompt
 
 

@@ -140,7 +140,7 @@ def test_packed_logprobs_equal_those_of_a_padded_batch(folder: Path) -> None:
 @pytest.mark.parametrize("pack_tokens", [1, 4096])
 def test_values_are_computed_before_each_sampled_token(folder: Path, pack_tokens: int) -> None:
     model = make(folder, pack_tokens=pack_tokens)
-    head = model.value_head()
+    head = model.make_value_head()
     with torch.no_grad():
         assert model.logprobs_and_values(SEGMENTS, head)[2].count_nonzero() == 0
         head.weight.copy_(torch.randn(len(head.weight), generator=torch.Generator().manual_seed(0)))
@@ -159,7 +159,7 @@ def test_values_are_computed_before_each_sampled_token(folder: Path, pack_tokens
 
 def test_gradients_of_the_value_head_reach_the_model(folder: Path) -> None:
     model = make(folder)
-    head = model.value_head()
+    head = model.make_value_head()
     torch.nn.init.ones_(head.weight)
     model.logprobs_and_values(SEGMENTS, head)[2].sum().backward()  # type: ignore[no-untyped-call]
     assert head.weight.grad is not None

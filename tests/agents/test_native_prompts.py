@@ -97,7 +97,9 @@ def test_tool_results_follow_the_sampled_ids_as_tool_messages(name: str) -> None
     chat = [*asked, Message("assistant", answer, sampled), *results]
     ids = chat_format.prompt_ids(chat, tools)
     assert ids[: len(before) + len(sampled)] == (*before, *sampled)
-    after = chat_format.ids_after(TokenDecision(before, sampled, (0.0,) * len(sampled)), results)
+    after = chat_format.prompt_ids_after(
+        TokenDecision(before, sampled, (0.0,) * len(sampled)), results
+    )
     assert after == ids
     messages = [{"role": one.role, "content": one.content} for one in chat]
     own = tokenizer.apply_chat_template(

@@ -196,7 +196,7 @@ def test_empty_cut_and_filtered_answers_are_completions_not_errors(
         assert ask(policy, "Hello?") == [completion]
         assert policy.usage == Usage(calls=1, prompt_tokens=10, completion_tokens=5)
         assert policy.counts == Counter(empty=empty, cut=completion.finish is Finish.LENGTH)
-        assert policy.capped.tokens == 15
+        assert policy.capped_cost.tokens == 15
 
 
 @pytest.mark.parametrize(
@@ -614,7 +614,7 @@ def test_counts_are_saved_before_a_request_is_sent(server: FakeOpenAI, tmp_path:
     file, hold = tmp_path / "counts.json", Hold(Say("Hello."))
     server.expect("Hello?", hold)
     with policy_for(server) as policy:
-        policy.keep_counts_in(file)
+        policy.sync_counts_with(file)
         thread = threading.Thread(target=ask, args=(policy, "Hello?"))
         thread.start()
         server.wait_until(lambda server: server.in_flight == 1)
@@ -623,8 +623,8 @@ def test_counts_are_saved_before_a_request_is_sent(server: FakeOpenAI, tmp_path:
         thread.join(60)
     assert json.loads(file.read_text())["capped_tokens"] == 15
     with policy_for(server) as later:
-        later.keep_counts_in(file)
-        assert (later.usage.calls, later.capped.tokens) == (1, 15)
+        later.sync_counts_with(file)
+        assert (later.usage.calls, later.capped_cost.tokens) == (1, 15)
 
 
 def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
@@ -666,7 +666,7 @@ def test_a_server_that_reports_zero_tokens_still_reaches_the_cap(server: FakeOpe
         with pytest.raises(BudgetSpent, match=r"120\.0000 USD of max_usd_total=420\.0 are spent"):
             ask(policy, question)
         assert policy.usage.usd == 0.0
-        assert policy.capped.tokens == 2 * 55
+        assert policy.capped_cost.tokens == 2 * 55
 
 
 @pytest.mark.parametrize(
@@ -679,7 +679,7 @@ def test_a_failed_attempt_is_charged_for_its_prompt_unless_it_was_refused(
     server.expect(question, fault, Say("Yes.", usage=(70, 1)))
     with policy_for(server) as policy:
         ask(policy, question)
-        assert policy.capped.tokens == tokens + 71
+        assert policy.capped_cost.tokens == tokens + 71
         assert policy.usage.tokens == 71
 
 
@@ -690,7 +690,7 @@ def test_a_prompt_that_reaches_no_server_is_not_charged() -> None:
         with OpenAIPolicy(EndpointConfig(model="m", base_url=url, max_attempts=1)) as policy:
             with pytest.raises(ModelError, match="Check that the server runs"):
                 ask(policy, "word " * 60)
-            assert policy.capped.tokens == 0
+            assert policy.capped_cost.tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -823,7 +823,7 @@ def test_a_forked_process_must_create_its_own_policy(server: FakeOpenAI, tmp_pat
     server.expect("Hello?", Say("Hello."), Say("Hello."))
     counts, report = tmp_path / "counts.json", tmp_path / "said"
     with policy_for(server) as policy:
-        policy.keep_counts_in(counts)
+        policy.sync_counts_with(counts)
         ask(policy, "Hello?")
         if (child := os.fork()) == 0:
             signal.alarm(60)  # ends the child if it waits
