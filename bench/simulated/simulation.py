@@ -67,7 +67,8 @@ def simulate(
 
     Example:
         >>> world = WorldConfig(env_steps=2_000)
-        >>> settings = CurriculumConfig(**{**curriculum_settings(world), "growth": {"kind": "none"}})
+        >>> fixed = {**curriculum_settings(world), "growth": {"kind": "none"}}
+        >>> settings = CurriculumConfig(**fixed)
         >>> ended = simulate(world, settings, seed=0)
         >>> ended["pool_size"], ended["env_steps"] >= 2_000
         (40.0, True)
