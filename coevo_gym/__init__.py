@@ -24,6 +24,7 @@ from coevo_gym.envs.held_out import native_tasks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coevo_gym.api import compare as compare
     from coevo_gym.api import evaluate as evaluate
     from coevo_gym.api import resume as resume
     from coevo_gym.api import train as train
@@ -49,6 +50,7 @@ __all__ = [
     "Split",
     "Task",
     "benchmark_specs",
+    "compare",
     "evaluate",
     "find_task",
     "from_rows",
@@ -64,6 +66,7 @@ _LAZY = {
     "CurriculumSession": "coevo_gym.curricula.session.curriculum_session",
     "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
+    "compare": "coevo_gym.api",
     "evaluate": "coevo_gym.api",
     "from_rows": "coevo_gym.envs.rows",
     "judge": "coevo_gym.runs.evals.judge",

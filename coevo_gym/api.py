@@ -1,4 +1,4 @@
-"""Training and evaluation as functions, for notebooks and scripts."""
+"""Training, evaluation and comparison as functions, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
+    from coevo_gym.runs.evals.comparison import Comparison
     from coevo_gym.runs.train import RunSummary
 
 
@@ -225,6 +226,36 @@ def evaluate(
                 job, display, folder=folder, overwrite=overwrite, agreed=yes, stop=stop
             )
         return job.row(evaluation)
+
+
+def compare(a: str, b: str | None = None, *, arms: Sequence[str] = (), on: str = "") -> Comparison:
+    """Compare policy B with policy A on the tasks that both have tried, as ``coevo compare`` does.
+
+    Args:
+        a: name or folder of a run, or of an evaluation that has a name.
+        b: the same for the other side; None to compare two arms of one run.
+        arms: arms to compare, also ``"warm-up"`` and ``"random"``. Defaults to the last arm of each
+            run, or to the first and last arm of one run.
+        on: for runs: a task set in ``evaluation.final``, such as ``"test"``; "" for the tasks on
+            which arms are compared during training.
+
+    Returns:
+        Success of both sides, their difference with its 95% interval, and the tasks that only one
+        side solves.
+
+    Raises:
+        ConfigError: if a name is unknown, or there are no tasks that both sides have tried.
+
+    Example:
+        >>> import coevo_gym
+        >>> learned = coevo_gym.compare("quickstart", arms=["warm-up", "static"])  # doctest: +SKIP
+        >>> learned.low > 0  # doctest: +SKIP
+        True
+    """
+    from coevo_gym.runs.evals.comparison import compare as compare_sides
+    from coevo_gym.runs.evals.sides import find_sides
+
+    return compare_sides(*find_sides(a, b, arms, final=on))
 
 
 @contextmanager

@@ -88,12 +88,13 @@ def compare(
             f"{others[0]}: coevo compare {a} --arm {others[0]}"
             + (f". The other arms: {', '.join(others[1:])}." if others[1:] else "")
         )
-    for line in _in_words(comparison):
-        say(line)
+    say(str(comparison))
+    if comparison.several:
+        say("Below, a task counts as solved if at least half of its episodes succeed.")
     for name, one in final.items():
         say(
             f"On {name}, scored once after training: A {one.success_a:.1%}, B {one.success_b:.1%}. "
-            f"{_difference(one)}"
+            f"{one.gain}"
         )
     print_table(_contingency_table(comparison))
     for table in _type_tables(comparison.types):
@@ -103,43 +104,6 @@ def compare(
         say_to_stderr(f"Pass --json to print success by {', '.join(fine)}, too.")
     for title, tasks in (("B alone solves", comparison.won), ("A alone solves", comparison.lost)):
         _print_tasks(title, tasks, limit)
-
-
-def _in_words(comparison: Comparison) -> Iterator[str]:
-    samples_a, samples_b = map(_describe_samples, (comparison.samples_a, comparison.samples_b))
-    yield f"A: {comparison.a} solves {comparison.success_a:.1%}{samples_a}"
-    yield f"B: {comparison.b} solves {comparison.success_b:.1%}{samples_b}"
-    yield _difference(comparison)
-    yield comparison.verdict
-    for side, n in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
-        if n:
-            yield f"{n} tasks from {side} are left out: the other side has no results for them."
-    if comparison.uneven:
-        yield f"The two sides were evaluated differently: {'; '.join(comparison.uneven)}."
-    if comparison.several:
-        yield "Below, a task counts as solved if at least half of its episodes succeed."
-
-
-def _difference(comparison: Comparison) -> str:
-    return (
-        f"B - A: {100 * comparison.difference:+.1f} points, 95 % interval "
-        f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f}, "
-        f"p = {_format_p_value(comparison.p)} ({comparison.test}), "
-        f"over {comparison.tasks} {comparison.split} tasks of {comparison.benchmark}: "
-        f"{comparison.better} better, {comparison.worse} worse, "
-        f"{comparison.tasks - comparison.better - comparison.worse} equal."
-    )
-
-
-def _describe_samples(samples: tuple[int, int]) -> str:
-    fewest, most = samples
-    if most == 1:
-        return ""
-    return f", {most if fewest == most else f'{fewest} to {most}'} episodes per task"
-
-
-def _format_p_value(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
 def _contingency_table(comparison: Comparison) -> Table:

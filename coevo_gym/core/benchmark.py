@@ -123,10 +123,10 @@ class Benchmark(Protocol):
     """The benchmark interface for curricula, agents and trainers.
 
     It may also have a method ``scenarios_of(task)``, see :func:`scenarios_of`, the attributes
-    ``grows`` and ``starts_full``, see :func:`grows` and :func:`starts_with_native_tasks`, a method
-    ``propose(context, rng)``, see :func:`proposes_tasks`, methods ``tools()`` and
-    ``action_of(call)``, see :func:`tools_of`, and an attribute ``min_steps``: the minimum number of
-    actions in the reference of a new task.
+    ``grows``, ``starts_full`` and ``asks_once``, see :func:`grows`,
+    :func:`starts_with_native_tasks` and :func:`asks_once`, a method ``propose(context, rng)``, see
+    :func:`proposes_tasks`, methods ``tools()`` and ``action_of(call)``, see :func:`tools_of`, and
+    an attribute ``min_steps``: the minimum number of actions in the reference of a new task.
     """
 
     name: str
@@ -454,6 +454,14 @@ def starts_with_native_tasks(benchmark: Benchmark) -> bool:
     This is the case if ``starts_full`` is True, or the benchmark does not grow.
     """
     return bool(getattr(benchmark, "starts_full", False)) or not grows(benchmark)
+
+
+def asks_once(benchmark: Benchmark) -> bool:
+    """Return True if an episode has one request, which the first answer without a call answers.
+
+    This is the case if ``asks_once`` is True.
+    """
+    return bool(getattr(benchmark, "asks_once", False))
 
 
 def proposes_tasks(benchmark: Benchmark) -> bool:

@@ -150,7 +150,9 @@ class RunProgress:
             n_done = min(pace.done, pace.total)
             self._live.update(self._task, completed=n_done, facts=text.removeprefix(", "))
             return
-        portion = int(pace.share * PLAIN_LINES)
+        # Steps that are expected may be taken before the last episodes have been graded.
+        most = PLAIN_LINES if pace.done >= pace.total else PLAIN_LINES - 1
+        portion = min(most, int(pace.share * PLAIN_LINES))
         if portion > self._shown:
             self._shown = portion
             left = pace.left_s()

@@ -238,7 +238,7 @@ class _Run:
     ) -> None:
         self.folder, self.assembly, self.config = folder, assembly, assembly.config
         self.progress, self.stop = progress, stop
-        self._found: int | None = 0
+        self._found: int | None = None  # initial tasks so far, while a round finds them
         self._spending = Spending(progress)
 
     def run_phases(self) -> RunSummary:
@@ -334,9 +334,13 @@ class _Run:
         n = len(tasks) * self.config.evaluation.samples
         self.progress.begin_phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
-        # With the tiny policy a phase is short, so one line for all of it is enough.
-        on_done = None if self.config.policy.kind == "tiny" else self.progress.update
-        evaluation = self.assembly.evaluate(agent, tasks, on_done)
+
+        def report(done: int) -> None:
+            # With the tiny policy a phase is short, so its last line, with the result, is enough.
+            if done < n and self.config.policy.kind != "tiny":
+                self.progress.update(done)
+
+        evaluation = self.assembly.evaluate(agent, tasks, report)
         self.progress.update(n, success=f"{evaluation.success_rate:.1%}")
         return evaluation
 

@@ -71,22 +71,53 @@ CHAT_MARKS = (
 """Markers that a tiny chat model writes as single tokens, in addition to ChatML's markers."""
 
 
-def tiny_chat_model(
-    chat_template: str, *, texts: Sequence[str] = (), seed: int = 0
-) -> tuple[Any, Any]:
-    """Create a Qwen3 model with 2 layers of width 64 and random weights, and its tokenizer.
+TINY_TEMPLATE = """\
+{%- set system = messages[0].content if messages[0].role == "system" else "" %}
+{%- if system or tools %}
+{{- "<|im_start|>system\\n" + (system + "\\n" if system else "") }}
+{%- for tool in tools or [] %}
+{{- tool.function.name }}({{ tool.function.parameters.properties | join(", ") }}){{ "\\n" }}
+{%- endfor %}
+{{- "<|im_end|>\\n" }}
+{%- endif %}
+{%- for message in messages if message.role != "system" %}
+{{- "<|im_start|>" + message.role + "\\n" + (message.content or "") }}
+{%- for call in message.tool_calls or [] %}
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- call.function.arguments | tojson }}{{ "}\\n</tool_call>" }}
+{%- endfor %}
+{{- "<|im_end|>\\n" }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- "<|im_start|>assistant\\n" }}
+{%- endif %}"""
+"""Short chat template in ChatML. It lists tools by their signatures, called in Hermes notation."""
 
-    Its answers are nonsense, but it trains in seconds on a CPU without a download. Use it to try
-    out a trainer before loading a real model. It requires PyTorch and transformers.
+
+def tiny_chat_model(
+    chat_template: str = TINY_TEMPLATE,
+    *,
+    texts: Sequence[str] = (),
+    seed: int = 0,
+    width: int = 64,
+    layers: int = 2,
+) -> tuple[Any, Any]:
+    """Create a small Qwen3 model with random weights, and its tokenizer.
+
+    It needs no download, and trains in minutes on a CPU. Use it to try out a trainer before loading
+    a real model, whose first answers are not nonsense. It requires PyTorch and transformers.
 
     Args:
         chat_template: Jinja template of the tokenizer, in ChatML.
-        texts: texts, in addition to the template, from which the tokenizer learns about 1,500
-            tokens.
+        texts: texts, in addition to the template, from which the tokenizer learns at most 1,500
+            tokens. A word or number that the texts contain is often one token.
         seed: seed of the weights; PyTorch's global generator is left unchanged.
+        width: width of the layers, a multiple of 32.
+        layers: number of layers.
 
     Returns:
-        The ``Qwen3ForCausalLM`` and its tokenizer.
+        The ``Qwen3ForCausalLM`` and its tokenizer. Save both with ``save_pretrained(folder)`` to
+        use the folder as ``policy.model.path``.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -101,7 +132,8 @@ def tiny_chat_model(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    inner.train_from_iterator([chat_template, *texts] * 2, trainer)
+    roles = ("system", "user", "assistant", "tool")
+    inner.train_from_iterator([chat_template, *roles, *texts] * 2, trainer)
     inner.add_tokens(list(CHAT_MARKS))
     ends = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
     fast: Any = PreTrainedTokenizerFast  # transformers leaves its constructor untyped
@@ -111,11 +143,11 @@ def tiny_chat_model(
         torch.manual_seed(seed)
         config = Qwen3Config(
             vocab_size=len(tokenizer),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
+            hidden_size=width,
+            intermediate_size=2 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 32,
+            num_key_value_heads=max(1, width // 64),
             head_dim=32,
             max_position_embeddings=8192,
             eos_token_id=tokenizer.eos_token_id,

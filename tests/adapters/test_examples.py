@@ -1,4 +1,4 @@
-"""The example files that docs/trainers.md shows: they run on a CPU and print what the page says."""
+"""The example files that pages of the docs show: they run on a CPU and print what the page says."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 def printed(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an example of docs/trainers/."""
+    """Run an example of docs/."""
     done = subprocess.run(
-        [sys.executable, DOCS / "trainers" / name, *arguments],
+        [sys.executable, DOCS / name, *arguments],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -29,9 +29,9 @@ def printed(name: str, folder: Path, *arguments: str) -> subprocess.CompletedPro
     return done
 
 
-def expected_output(name: str) -> str:
+def expected_output(name: str, page: str = "trainers.md") -> str:
     """Return the output that the page shows for an example."""
-    page = (DOCS / "trainers.md").read_text().partition(f"<!-- part trainers/{name} -->")[2]
+    page = (DOCS / page).read_text().partition(f"<!-- part {name} -->")[2]
     match = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert match
     return match[1]
@@ -40,8 +40,8 @@ def expected_output(name: str) -> str:
 def test_the_maskable_ppo_example_prints_the_rows_of_the_page_and_resumes(tmp_path: Path) -> None:
     """The output has the rows of the page; its numbers depend on the processor."""
     pytest.importorskip("sb3_contrib", reason="pip install coevo-gym[sb3]")
-    text = expected_output("sb3_maskable_ppo.py")
-    done = printed("sb3_maskable_ppo.py", tmp_path, "--steps", "8192")
+    text = expected_output("trainers/sb3_maskable_ppo.py")
+    done = printed("trainers/sb3_maskable_ppo.py", tmp_path, "--steps", "8192")
     assert "rare_share" not in done.stderr
     first = rows_of(done.stdout)
     assert [*first] == [*rows_of(text)]
@@ -49,7 +49,7 @@ def test_the_maskable_ppo_example_prints_the_rows_of_the_page_and_resumes(tmp_pa
     assert int(first["evolved"]) > 0
     for when in ("before", "after"):
         assert 0 <= float(first[f"mean reward on 100 validation episodes, {when}"]) <= 1
-    more = rows_of(printed("sb3_maskable_ppo.py", tmp_path, "--steps", "1").stdout)
+    more = rows_of(printed("trainers/sb3_maskable_ppo.py", tmp_path, "--steps", "1").stdout)
     assert int(more["groups"]) > int(first["groups"])
     assert int(more["pool_size"]) >= int(first["pool_size"])
 
@@ -62,4 +62,35 @@ def rows_of(output: str) -> dict[str, str]:
 
 def test_the_trl_grpo_example_prints_the_output_of_the_page(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="pip install coevo-gym[trl]")
-    assert printed("trl_grpo.py", tmp_path).stdout.endswith(expected_output("trl_grpo.py"))
+    assert printed("trainers/trl_grpo.py", tmp_path).stdout.endswith(expected_output("trainers/trl_grpo.py"))
+
+
+def gain_of(output: str) -> float:
+    """Return the lower end of the interval of a gain, in points."""
+    match = re.search(r"95 % interval (\S+) to", output)
+    assert match, output
+    return float(match[1])
+
+
+def without_numbers(output: str) -> list[str]:
+    """Return the lines of the end of an output, each without its numbers."""
+    lines = [re.sub(r"[-+]?\d[\d.e,-]*", "0", line) for line in output.splitlines()]
+    return [line for line in lines if re.match(r" *(random|warm-up|static|coevolve): 0%|[AB]", line)]
+
+
+@pytest.mark.parametrize("name", ["rows/arithmetic.py", "rows/tools.py"])
+def test_rows_are_learned(name: str, tmp_path: Path) -> None:
+    """The numbers depend on the processor, but the gain on test rows is not due to chance."""
+    done = printed(name, tmp_path)
+    assert gain_of(done.stdout) > 0
+    expected = expected_output(name, "howto/rows.md")
+    assert gain_of(expected) > 0
+    assert without_numbers(expected) == without_numbers(done.stdout)
+
+
+def test_trl_learns_the_same_rows(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="pip install coevo-gym[trl]")
+    printed("rows/arithmetic.py", tmp_path, "--steps", "1")
+    done = printed("rows/arithmetic_trl.py", tmp_path)
+    assert gain_of(done.stdout) > 0
+    assert "(McNemar" not in done.stdout, "each row is tried twice"

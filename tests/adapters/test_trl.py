@@ -194,6 +194,56 @@ def test_user_defined_functions_become_typed_tools() -> None:
     assert plug.session.metrics()["groups"] == 1
 
 
+def said(text: str, **more: Any) -> dict[str, Any]:
+    """A message of the model, as the trainer passes it to a reward function."""
+    return {"role": "assistant", "content": text, **more}
+
+
+def test_the_last_message_can_be_the_answer() -> None:
+    apples = from_rows(ROWS_OF_APPLES, right, tools=[cost], name="apples_in_words")
+    plug = TRLPlug(apples, group_size=4, answers="text")
+    assert tools_of_trl(plug).keys() == {"cost"}
+    begin(plug, n_generations=4)
+    envs: list[Any] = [plug.environment() for _ in range(4)]
+    assert not hasattr(envs[0], "get_reward"), "the trainer would ask for it before it is judged"
+    prompts = {env.reset(**plug.rows(1)[0]) for env in envs}
+    number = int(prompts.pop().removeprefix("What do ").removesuffix(" apples cost?"))
+    assert not prompts
+    assert envs[0].cost(fruit="apple") == "3"
+    result, answer = {"role": "tool", "name": "cost", "content": "3"}, said(str(3 * number))
+    completions = [
+        [said("", tool_calls=["…"]), result, answer],
+        [answer],
+        [said("words")],
+        [said(str(3 * number), tool_calls=["…"])],
+    ]
+    assert plug.reward(completions=completions, environments=envs, prompts=[]) == [1.0, 1.0, 0, 0]
+    assert plug.session.metrics()["groups"] == 1
+
+
+def test_an_answer_that_could_not_be_judged_has_no_reward() -> None:
+    def fails(row: dict[str, Any], answer: str) -> bool:
+        return int(answer) > 0
+
+    plug = TRLPlug(from_rows(ROWS_OF_APPLES, fails, name="failing"), group_size=2, answers="text")
+    envs: list[Any] = [plug.environment() for _ in range(2)]
+    begin(plug, n_generations=2)
+    for env in envs:
+        env.reset(**plug.rows(1)[0])
+    assert plug.reward(completions=[[said("one")], [said("1")]], environments=envs) == [None, 1.0]
+
+
+def test_text_answers_are_refused_where_an_episode_has_several_requests() -> None:
+    talks = from_rows(ROWS_OF_APPLES, right, respond=lambda row, messages: None)
+    for several in (talks, "CoEvolve-BFCL-v0", "Toy-v0"):
+        with pytest.raises(ConfigError, match="may consist of several requests"):
+            TRLPlug(several, group_size=2, answers="text")
+    apples = from_rows(ROWS_OF_APPLES, right, name="apples_by_tool")
+    plug = TRLPlug(apples, group_size=2)
+    with pytest.raises(ConfigError, match="Remove reward_funcs"):
+        plug.reward(completions=[[said("3")]], environments=[plug.environment()])
+
+
 def test_a_tool_named_like_an_environment_method_is_refused() -> None:
     def answer(text: str) -> str:
         return text
@@ -231,7 +281,9 @@ def test_environments_in_another_process_use_the_session_of_the_trainer() -> Non
 def begin(plug: TRLPlug, *, n_generations: int = K, world_size: int = 1) -> None:
     """Make the calls that a trainer makes of its callbacks before the first step."""
     settings = SimpleNamespace(num_generations=n_generations, world_size=world_size)
-    plug.callback().on_train_begin(settings, SimpleNamespace(global_step=0), None)
+    callback, state = plug.callback(), SimpleNamespace(global_step=0)
+    callback.on_train_begin(settings, state, None)
+    callback.on_step_begin(settings, state, None)
 
 
 def test_training_in_several_processes_is_refused_with_advice() -> None:

@@ -11,6 +11,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config, preset_names
 from coevo_gym.runs.config.run_sections import ArmSettings, PolicySettings, WarmupSettings
 from coevo_gym.trainers.settings import GRPOConfig, ImproveConfig, PPOConfig, RestConfig
+from tests.agents.tiny_llama import make_tiny_llama
 
 LM = "policy.kind=transformers"
 
@@ -123,3 +124,8 @@ def test_a_tiny_policy_learning_rate_for_a_language_model_gives_a_warning(
     warned = list(config(*sets).warnings())
     assert [text.partition(" = ")[0] for text in warned] == keys
     assert all("likely to destroy a language model" in text for text in warned)
+
+
+def test_a_model_too_small_to_be_pretrained_may_learn_fast(tmp_path: Path) -> None:
+    tiny = make_tiny_llama(tmp_path / "tiny")
+    assert not list(config(LM, f"policy.model.path={tiny}", "learner.lr=1e-3").warnings())

@@ -37,6 +37,8 @@ def test_training_from_python_gives_the_same_weights_as_the_command(
     assert capsys.readouterr().out == ""  # nobody looks on
     row = coevo_gym.evaluate("mine")
     assert (row.name, row.success) == ("coevolve", summary.table[-1].success)
+    gain = coevo_gym.compare("mine", arms=["warm-up"])
+    assert [gain.success_a, gain.success_b] == [row.success for row in summary.table[-3::2]]
     with pytest.raises(ConfigError, match=r"--overwrite|already"):
         coevo_gym.train(TOY, name="mine")
 

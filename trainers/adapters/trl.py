@@ -12,7 +12,8 @@
     )
 
 The tools of BFCL, AppWorld and a user's rows are methods of the environment, with types. In other
-envs, the model has one tool, ``act``.
+envs, the model has one tool, ``act``. With ``answers="text"`` and ``reward_funcs=plug.reward``, a
+model answers rows without a tool.
 
 The trainer samples, parses tool calls and learns; the curriculum selects the tasks. Written for TRL
 1.16, whose ``environment_factory`` is experimental.
@@ -20,16 +21,16 @@ The trainer samples, parses tool calls and learns; the curriculum selects the ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import Benchmark, get_benchmark, tools_of
+from coevo_gym.core.benchmark import Benchmark, asks_once, get_benchmark, tools_of
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split, parse_split
@@ -47,6 +48,8 @@ from coevo_gym.trainers.adapters.typed_tools import ANSWER, functions_in, method
 with explain_missing("TRL's trainer needs TRL.", "trl"):
     from transformers import TrainerCallback
 
+Answers = Literal["tool", "text"]
+"""How a model answers: by calling a tool, or with its last message."""
 BY_ANSWER = (
     "Act by calling tools. Say what you have to say with the tool `answer`: other text is not read."
 )
@@ -80,6 +83,10 @@ class TRLPlug:
             supports tools; None to leave the check to the trainer.
         prompt: prompt template that describes the env to the model; default: the benchmark's.
         arguments: further arguments for the env, such as ``max_steps``.
+        answers: with ``"tool"``, the model answers by calling a tool. With ``"text"``, its last
+            message is the answer, as in a chat; the trainer then needs
+            ``reward_funcs=plug.reward``. For benchmarks with one request per episode only, such as
+            rows without ``respond``.
 
     Raises:
         ConfigError: if the tokenizer's chat template does not support tools, or an argument is
@@ -98,6 +105,7 @@ class TRLPlug:
         tokenizer: Any = None,
         prompt: PromptTemplate | None = None,
         arguments: Mapping[str, Any] | None = None,
+        answers: Answers = "tool",
     ) -> None:
         if tokenizer is not None:
             check_chat_template(tokenizer)
@@ -105,7 +113,7 @@ class TRLPlug:
         self._env_id = env_id if isinstance(env_id, str) else env_id.env_id
         with closing(gym.make(self._env_id, **(arguments or {}))) as env:
             bare = require_train_env(env.unwrapped)
-            self._kind = environment_class(get_benchmark(bare.benchmark))
+            self._kind = environment_class(get_benchmark(bare.benchmark), answers)
             self.session = resolve_session(
                 bare,
                 session,
@@ -120,7 +128,7 @@ class TRLPlug:
         self._version: int | None = None
         self._owned: Callable[[], int] | None = None
         self._address: Address | None = None
-        self._prompt, self._arguments = prompt, arguments
+        self._prompt, self._arguments, self._answers = prompt, arguments, answers
         self._probe = self._make_rollout()
 
     @property
@@ -152,7 +160,29 @@ class TRLPlug:
         # A trainer may sample in another process, whose environments use this session.
         self.n_environments += 1
         self._address = self._address or serve(Owner(self.session, lambda: self.version))
-        return _connect_plug, (self._source, self._address, self._prompt, self._arguments)
+        arguments = (self._prompt, self._arguments, self._answers)
+        return _connect_plug, (self._source, self._address, *arguments)
+
+    def reward(
+        self,
+        completions: Sequence[Sequence[Mapping[str, Any]]],
+        environments: Sequence[TextEnvironment],
+        **_: Any,
+    ) -> list[float | None]:
+        """Judge the last message of each completion. Pass this as ``reward_funcs``.
+
+        Results are as for :meth:`ToolEnvironment.get_reward`.
+
+        Raises:
+            ConfigError: if the model answers by calling a tool, which is judged already.
+        """
+        if self._answers == "tool":
+            raise ConfigError(
+                "Without answers='text', the environments judge the episodes themselves. Remove "
+                "reward_funcs=plug.reward, or pass answers='text' to TRLPlug."
+            )
+        pairs = zip(environments, completions, strict=True)
+        return [environment._judge(completion) for environment, completion in pairs]
 
     def callback(self) -> Callback:
         """Create a callback that saves the curriculum in checkpoints and restores it from them."""
@@ -178,7 +208,7 @@ class TRLPlug:
             self._env_id,
             self.session,
             prompt=self._prompt,
-            style="plain" if self._kind is Environment else "openai",
+            style="openai" if self._kind._has_tools else "plain",
             arguments=self._arguments,
         )
 
@@ -188,10 +218,11 @@ def _connect_plug(
     address: Address,
     prompt: PromptTemplate | None,
     arguments: Mapping[str, Any] | None,
+    answers: Answers,
 ) -> TRLPlug:
     """Return a plug whose session is in another process."""
     session, version = connect(address)
-    plug = TRLPlug(env_id, session, prompt=prompt, arguments=arguments)
+    plug = TRLPlug(env_id, session, prompt=prompt, arguments=arguments, answers=answers)
     plug._owned = version
     return plug
 
@@ -225,11 +256,13 @@ def check_chat_template(tokenizer: Any) -> None:
 
 
 class RolloutEnvironment:
-    """An environment for TRL that runs one rollout at a time; subclasses add tools.
+    """An environment for TRL that runs one rollout at a time; subclasses add tools and rewards.
 
     TRL exposes every public method of a class as a tool, so helpers start with an underscore.
     """
 
+    _has_tools = False
+    """True if the tools of the env are methods of the class."""
     _by_tool = ""
 
     def __init__(self, rollout: ChatRollout, version: Callable[[], int]) -> None:
@@ -245,10 +278,6 @@ class RolloutEnvironment:
         user = [message.content for message in messages if message.role != "system"]
         return "\n\n".join(filter(None, [*system, self._by_tool, *user]))
 
-    def get_reward(self) -> float | None:
-        """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
-        return self._rollout.end()
-
     def _send_answer(self, answer: str) -> str:
         if self._rollout.over:
             return OVER
@@ -258,7 +287,29 @@ class RolloutEnvironment:
         return "\n\n".join(filter(None, [seen, rest, OVER if self._rollout.over else ""]))
 
 
-class Environment(RolloutEnvironment):
+class TextEnvironment(RolloutEnvironment):
+    """An environment in which the last message of the model is its answer.
+
+    It has no reward of its own, because TRL does not show it this message; the plug's reward
+    function does.
+    """
+
+    def _judge(self, completion: Sequence[Mapping[str, Any]]) -> float | None:
+        last = completion[-1]
+        if last["role"] == "assistant" and not last.get("tool_calls") and not self._rollout.over:
+            self._rollout.answer(str(last.get("content") or ""))
+        return self._rollout.end()
+
+
+class ToolEnvironment(RolloutEnvironment):
+    """An environment in which the model answers by calling a tool."""
+
+    def get_reward(self) -> float | None:
+        """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
+        return self._rollout.end()
+
+
+class Environment(ToolEnvironment):
     """An environment with the single tool ``act``."""
 
     _by_tool = BY_TOOL
@@ -275,29 +326,36 @@ class Environment(RolloutEnvironment):
         return self._send_answer(str(action))
 
 
-def environment_class(benchmark: Benchmark) -> type[RolloutEnvironment]:
+def environment_class(benchmark: Benchmark, answers: Answers = "tool") -> type[RolloutEnvironment]:
     """Return the class of a benchmark's environments, with its tools as typed methods.
 
     Raises:
-        ConfigError: if a tool has the name of another method.
+        ConfigError: if a tool has the name of another method, or the model cannot answer with text.
     """
     tools = functions_in(tools_of(benchmark))
-    if not tools:
+    if answers == "text":
+        if not asks_once(benchmark):
+            raise ConfigError(
+                f"Episodes of {benchmark.name} may consist of several requests, but with "
+                "answers='text', an answer ends the episode. Leave answers at its default."
+            )
+    elif not tools:
         return Environment
     write: Callable[[Call], str] = getattr(
         benchmark, "action_of", lambda call: write_hermes([call])
     )
-    if not hasattr(benchmark, "action_of"):
+    if answers == "tool" and not hasattr(benchmark, "action_of"):
         tools.append(ANSWER)
 
     def run(self: RolloutEnvironment, name: str, arguments: Mapping[str, Any]) -> str:
-        if name == ANSWER["name"]:
+        if name == ANSWER["name"] and ANSWER in tools:
             return self._send_answer(str(arguments.get("text", "")))
         return self._send_answer(write(Call(name, arguments)))
 
     methods = methods_of(tools, run, ("reset", "get_reward"))
     by_tool = BY_ANSWER if ANSWER in tools else ""
-    return type("Environment", (RolloutEnvironment,), {**methods, "_by_tool": by_tool})
+    kind = TextEnvironment if answers == "text" else ToolEnvironment
+    return type("Environment", (kind,), {**methods, "_by_tool": by_tool, "_has_tools": bool(tools)})
 
 
 class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -317,11 +375,6 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check that the session suits the trainer, and load the saved curriculum when resuming."""
         session, theirs = self._plug.session, args.num_generations
-        if not self._plug.n_environments:
-            raise ConfigError(
-                "The trainer has no environments, so it would train on empty prompts. Pass "
-                "environment_factory=plug.environment."
-            )
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(
                 f"The session's group size is {session.group_size}, but the trainer copies each "
@@ -336,6 +389,14 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         if state.global_step and not self._loaded:
             self.load(_checkpoint_folder(args, state))
         self._plug.version = state.global_step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Check that there are environments; a trainer may send them to a process of its own."""
+        if not self._plug.n_environments:
+            raise ConfigError(
+                "The trainer has no environments, so it would train on empty prompts. Pass "
+                "environment_factory=plug.environment."
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Update the policy version after a step."""

@@ -82,6 +82,7 @@ class RowsBenchmark:
     ) -> None:
         self.name, self.env_id, self.rules = name, f"Rows-{name}-v0", rules
         self.growth, self.grows = growth, growth.propose is not None
+        self.asks_once = rules.respond is None and rules.env is None
         self.source, self.code, self.max_steps = source, code, max_steps
         self.content = content
         self._shares = dict(shares)

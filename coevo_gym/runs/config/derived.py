@@ -13,7 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from coevo_gym.agents.lm.model_shape import shape_of
 from coevo_gym.core.arithmetic import Kind
+from coevo_gym.core.errors import ModelError
 from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.runs.config.run_sections import PolicySettings, WarmupSettings
@@ -30,6 +32,7 @@ _IMITATION = {"lr": 5e-5, "max_epochs": 2, "batch_decisions": 8, "max_grad_norm"
 _BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB per token for its backward pass in fp32
 _LR, _LORA_LR = 1e-6, 1e-5
 _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
+_MAX_TINY = 10_000_000  # weights of a model that is trained from scratch rather than tuned
 
 
 def fill_in_derived(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
@@ -61,8 +64,8 @@ def default_arithmetic(policy_kind: object) -> Kind:
 def rate_warnings(
     policy: PolicySettings, warmup: WarmupSettings, learner: FrozenModel
 ) -> Iterator[str]:
-    """Yield a warning for each learning rate that is too high for a language model."""
-    if policy.kind not in LANGUAGE_MODELS:
+    """Yield a warning for each learning rate that is too high for a pretrained language model."""
+    if policy.kind not in LANGUAGE_MODELS or _is_tiny(policy.model.path):
         return
     adapter = policy.model.lora_rank > 0
     limit, trained = (
@@ -78,6 +81,15 @@ def rate_warnings(
                 f"language model if {trained} trained. Leave it unset to use {usual:g}, or set it "
                 f"below {limit:g}."
             )
+
+
+def _is_tiny(path: str) -> bool:
+    """Return True if the model is installed and too small to be pretrained."""
+    try:
+        shape = shape_of(path)
+    except ModelError:  # reported when the model is loaded
+        return False
+    return shape is not None and shape.n_parameters < _MAX_TINY
 
 
 def _policy_defaults(policy: Any, learner: Any) -> dict[str, Any]:

@@ -138,6 +138,33 @@ class Comparison:
     uneven: tuple[str, ...]
     trained: bool
 
+    def __str__(self) -> str:
+        lines = [
+            f"A: {self.a} solves {self.success_a:.1%}{_describe_samples(self.samples_a)}",
+            f"B: {self.b} solves {self.success_b:.1%}{_describe_samples(self.samples_b)}",
+            self.gain,
+            self.verdict,
+        ]
+        for side, n in (("A", self.only_in_a), ("B", self.only_in_b)):
+            if n:
+                lines.append(
+                    f"{n} tasks from {side} are left out: the other side has no results for them."
+                )
+        if self.uneven:
+            lines.append(f"The two sides were evaluated differently: {'; '.join(self.uneven)}.")
+        return "\n".join(lines)
+
+    @property
+    def gain(self) -> str:
+        """The difference with its interval and test, as text."""
+        p = f"{self.p:.3f}" if self.p >= 0.001 else f"{self.p:.1e}"
+        return (
+            f"B - A: {100 * self.difference:+.1f} points, 95 % interval {100 * self.low:+.1f} to "
+            f"{100 * self.high:+.1f}, p = {p} ({self.test}), over {self.tasks} {self.split} tasks "
+            f"of {self.benchmark}: {self.better} better, {self.worse} worse, "
+            f"{self.tasks - self.better - self.worse} equal."
+        )
+
     @property
     def verdict(self) -> str:
         """The result as text. It is about these two policies, not about their methods."""
@@ -246,6 +273,13 @@ def _compare_types(
 def _differing_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Return the settings that differ between the two sides of a comparison."""
     return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
+
+
+def _describe_samples(samples: tuple[int, int]) -> str:
+    fewest, most = samples
+    if most == 1:
+        return ""
+    return f", {most if fewest == most else f'{fewest} to {most}'} episodes per task"
 
 
 def _success_share(outcomes: Sequence[bool]) -> float:
