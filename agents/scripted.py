@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from numpy.random import Generator
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
@@ -75,8 +75,6 @@ def reference_players(
 class RandomAgent:
     """An agent that draws uniformly from a benchmark's choices.
 
-    Where there are none, as in rows that are answered with free text, its action is "".
-
     Args:
         choices: function that returns the candidates of a view, such as ``benchmark.choices``.
         rng: the agent's only source of randomness.
@@ -98,4 +96,6 @@ class RandomAgent:
 
     def _draw(self, view: View) -> str:
         options = self._choices(view)
-        return options[int(self._rng.integers(len(options)))] if options else ""
+        if not options:
+            raise TaskError(f"No action is available after {view.observation[:200]!r}.")
+        return options[int(self._rng.integers(len(options)))]

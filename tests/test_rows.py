@@ -61,6 +61,8 @@ def test_rows_and_a_verify_function_make_a_benchmark() -> None:
     assert [len(doubles.tasks(split)) for split in ("train", "val", "test")] == [3, 1, 1]
     row = coevo_gym.evaluate(doubles.name, "scripted")
     assert (row.success, row.n_tasks) == (0.0, 1), "these rows have no answers"
+    row = coevo_gym.evaluate(doubles.name, "random")
+    assert (row.success, row.n_tasks) == (0.0, 1), "and no choices to draw from"
 
 
 def test_the_env_supports_choices_vectors_and_tags(sums: RowsBenchmark) -> None:

@@ -211,8 +211,11 @@ class Assembly:
         return nullcontext() if drawing is None else drawing(seed)
 
     def random_agent(self, purpose: str = "random agent") -> RandomAgent:
-        """Create a random agent whose seed is derived from ``purpose`` and the run's seed."""
-        return RandomAgent(self.benchmark.choices, self.rng(purpose))
+        """Create a random agent whose seed is derived from ``purpose`` and the run's seed.
+
+        Its action is "" where there are no choices, as for rows that are answered with free text.
+        """
+        return RandomAgent(lambda view: self.benchmark.choices(view) or ("",), self.rng(purpose))
 
     @cached_property
     def arms(self) -> Mapping[str, ArmConfig]:

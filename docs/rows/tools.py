@@ -3,7 +3,7 @@
     python docs/rows/tools.py    # about 3 minutes on one core
 
 Each row has a shop of its own, which the model cannot see: it has to call the right tool for the
-right item, and to answer with the result. It first imitates 240 solutions, and then learns with
+right item, and to answer with the result. It first imitates 160 solutions, and then learns with
 GRPO from its own calls and answers.
 """
 
@@ -17,7 +17,10 @@ import coevo_gym
 from coevo_gym.testing.scripted_models import tiny_chat_model
 
 Row = dict[str, Any]
-QUESTIONS = {"price": "What does item {} cost?", "stock": "How many of item {} are left?"}
+QUESTIONS = {
+    "price": ["What does item {} cost?", "How much is item {}?", "Price of item {}?"],
+    "stock": ["How many of item {} are left?", "Is item {} in stock?", "Stock of item {}?"],
+}
 
 
 def price(row: Row, item: int) -> int:
@@ -42,14 +45,14 @@ def solution(row: Row) -> list[str]:
 
 
 def make_rows() -> list[Row]:
-    """Return both questions about each of 100 items, in four shops."""
+    """Return all questions about each of 40 items, in three shops each."""
     draw = random.Random(0)
     return [
         {"prompt": text.format(item), "about": about, "item": item}
-        | {name: [draw.randint(1, 9) for _ in range(100)] for name in QUESTIONS}
-        for item in range(100)
-        for about, text in QUESTIONS.items()
-        for _ in range(4)
+        | {name: [draw.randint(1, 9) for _ in range(40)] for name in QUESTIONS}
+        for item in range(40)
+        for about, texts in QUESTIONS.items()
+        for text in texts * 3
     ]
 
 
@@ -62,9 +65,9 @@ SETTINGS = {
         "model": {"path": "tiny-model"},
         "chat": {"style": "hermes", "max_answer_tokens": 24},
     },
-    "warmup": {"n_tasks": 240, "lr": 3e-3, "max_epochs": 14, "batch_decisions": 16, "holdout": 0},
+    "warmup": {"n_tasks": 160, "lr": 3e-3, "max_epochs": 13, "batch_decisions": 16, "holdout": 0},
     "learner": {"lr": 3e-4, "kl_coef": 0.0},
-    "loop": {"max_steps": 60, "groups_per_step": 16, "evaluate_every_steps": 20},
+    "loop": {"max_steps": 60, "groups_per_step": 16, "evaluate_every_steps": 30},
     "evaluation": {"n_tasks": 60, "temperature": 1.0, "samples": 2, "final": ["test"]},
 }
 
@@ -74,7 +77,7 @@ def main() -> None:
     rows, shares = make_rows(), {"train": 0.6, "val": 0.1, "test": 0.3}
     options = {"tools": [price, stock], "reference": solution, "max_turns": 3, "shares": shares}
     coevo_gym.from_rows(rows, check, name="lookups", **options)
-    texts = [*QUESTIONS.values(), *map(str, range(100)), *solution(rows[0]), *solution(rows[-1])]
+    texts = [row["prompt"] for row in rows] + solution(rows[0]) + solution(rows[-1])
     model, tokenizer = tiny_chat_model(texts=texts)
     model.save_pretrained("tiny-model")
     tokenizer.save_pretrained("tiny-model")

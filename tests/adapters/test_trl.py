@@ -194,7 +194,7 @@ def test_user_defined_functions_become_typed_tools() -> None:
     assert plug.session.metrics()["groups"] == 1
 
 
-def said(text: str, **more: Any) -> dict[str, Any]:
+def answer_of(text: str, **more: Any) -> dict[str, Any]:
     """A message of the model, as the trainer passes it to a reward function."""
     return {"role": "assistant", "content": text, **more}
 
@@ -210,12 +210,12 @@ def test_the_last_message_can_be_the_answer() -> None:
     number = int(prompts.pop().removeprefix("What do ").removesuffix(" apples cost?"))
     assert not prompts
     assert envs[0].cost(fruit="apple") == "3"
-    result, answer = {"role": "tool", "name": "cost", "content": "3"}, said(str(3 * number))
+    result, answer = {"role": "tool", "name": "cost", "content": "3"}, answer_of(str(3 * number))
     completions = [
-        [said("", tool_calls=["…"]), result, answer],
+        [answer_of("", tool_calls=["…"]), result, answer],
         [answer],
-        [said("words")],
-        [said(str(3 * number), tool_calls=["…"])],
+        [answer_of("words")],
+        [answer_of(str(3 * number), tool_calls=["…"])],
     ]
     assert plug.reward(completions=completions, environments=envs, prompts=[]) == [1.0, 1.0, 0, 0]
     assert plug.session.metrics()["groups"] == 1
@@ -230,7 +230,10 @@ def test_an_answer_that_could_not_be_judged_has_no_reward() -> None:
     begin(plug, n_generations=2)
     for env in envs:
         env.reset(**plug.rows(1)[0])
-    assert plug.reward(completions=[[said("one")], [said("1")]], environments=envs) == [None, 1.0]
+    assert plug.reward(completions=[[answer_of("one")], [answer_of("1")]], environments=envs) == [
+        None,
+        1.0,
+    ]
 
 
 def test_text_answers_are_refused_where_an_episode_has_several_requests() -> None:
@@ -241,7 +244,7 @@ def test_text_answers_are_refused_where_an_episode_has_several_requests() -> Non
     apples = from_rows(ROWS_OF_APPLES, right, name="apples_by_tool")
     plug = TRLPlug(apples, group_size=2)
     with pytest.raises(ConfigError, match="Remove reward_funcs"):
-        plug.reward(completions=[[said("3")]], environments=[plug.environment()])
+        plug.reward(completions=[[answer_of("3")]], environments=[plug.environment()])
 
 
 def test_a_tool_named_like_an_environment_method_is_refused() -> None:
@@ -295,9 +298,9 @@ def test_training_in_several_processes_is_refused_with_advice() -> None:
 
 
 def test_missing_trainer_arguments_raise_before_the_first_step() -> None:
-    plug, _ = make_plug()
     with pytest.raises(ConfigError, match=r"Pass environment_factory=plug\.environment"):
-        begin(plug)
+        begin(make_plug()[0])
+    plug, _ = make_plug()
     env = plug.environment()
     with pytest.raises(ConfigError, match=r"Pass callbacks=\[plug\.callback\(\)\]"):
         env.reset(**plug.rows(1)[0])

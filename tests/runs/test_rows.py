@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -255,3 +256,13 @@ def test_functions_in_a_settings_file_run_only_after_permission(here: Path) -> N
     summary = coevo_gym.train("their.toml", sets={"arms": ["static"]}, yes=True)
     assert Path("ran").exists()
     assert (summary.name, summary.benchmark) == ("their", "rows")
+
+
+def test_new_rows_are_not_counted_as_steps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from_rows("rows.jsonl", mine("check"), propose=mine("more"), name="counted")
+    sets = {**SETS, "loop.evaluate_every_steps": 0}
+    coevo_gym.train({"benchmark": "counted", "name": "mine"}, sets=sets, progress=True)
+    lines = re.findall(r"^train coevolve: \d/4.*$", capsys.readouterr().out, re.MULTILINE)
+    assert [line[: len("train coevolve: 1/4, success")] for line in lines] == [
+        f"train coevolve: {step}/4, success" for step in range(1, 5)
+    ]

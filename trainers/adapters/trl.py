@@ -49,7 +49,7 @@ with explain_missing("TRL's trainer needs TRL.", "trl"):
     from transformers import TrainerCallback
 
 Answers = Literal["tool", "text"]
-"""How a model answers: by calling a tool, or with its last message."""
+"""The way a model answers: by calling a tool, or with its last message."""
 BY_ANSWER = (
     "Act by calling tools. Say what you have to say with the tool `answer`: other text is not read."
 )
