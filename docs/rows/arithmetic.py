@@ -1,6 +1,6 @@
 """Teach sums to a tiny language model that starts from random weights, on a CPU.
 
-    python docs/rows/arithmetic.py    # about 3 minutes on one core
+    python docs/rows/arithmetic.py    # about 2 minutes on one core
 
 The model first imitates the answers of 150 rows. Then it learns with GRPO from its own answers,
 while `neighbours` proposes new sums near those that it only solves sometimes.
@@ -41,7 +41,7 @@ def neighbours(row: Row, findings: RowFindings) -> list[Row]:
 
 
 def make_rows() -> list[Row]:
-    """Draw sums of three or four numbers: 300 test rows, 100 validation rows, 400 to train on."""
+    """Draw sums. One that is drawn twice is held out if either of them is."""
     draw = random.Random(0)
     sums = [[draw.randint(1, 6) for _ in range(draw.choice((3, 4)))] for _ in range(800)]
     splits = ["test"] * 300 + ["val"] * 100 + ["train"] * 400

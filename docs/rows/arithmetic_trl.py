@@ -1,7 +1,7 @@
 """Train the model of arithmetic.py with TRL, on the same rows and with the same check.
 
     python docs/rows/arithmetic.py        # first: makes the model, and warms it up
-    python docs/rows/arithmetic_trl.py    # then: about 3 minutes on one core
+    python docs/rows/arithmetic_trl.py    # then: about 1 minute on one core
 
 The curriculum proposes new rows here, too. The result is compared with the model after the warm-up.
 """

@@ -219,6 +219,8 @@ def test_the_last_message_can_be_the_answer() -> None:
     ]
     assert plug.reward(completions=completions, environments=envs, prompts=[]) == [1.0, 1.0, 0, 0]
     assert plug.session.metrics()["groups"] == 1
+    with pytest.raises(ConfigError, match="does not pass its environments"):
+        plug.reward(completions=completions)
 
 
 def test_an_answer_that_could_not_be_judged_has_no_reward() -> None:

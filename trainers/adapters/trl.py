@@ -166,7 +166,7 @@ class TRLPlug:
     def reward(
         self,
         completions: Sequence[Sequence[Mapping[str, Any]]],
-        environments: Sequence[TextEnvironment],
+        environments: Sequence[TextEnvironment] = (),
         **_: Any,
     ) -> list[float | None]:
         """Judge the last message of each completion. Pass this as ``reward_funcs``.
@@ -174,8 +174,15 @@ class TRLPlug:
         Results are as for :meth:`ToolEnvironment.get_reward`.
 
         Raises:
-            ConfigError: if the model answers by calling a tool, which is judged already.
+            ConfigError: if the model answers by calling a tool, which is judged already, or the
+                trainer does not pass its environments, as TRL's ``AsyncGRPOTrainer``.
         """
+        if not environments:
+            raise ConfigError(
+                "The trainer does not pass its environments to reward functions, so answers "
+                "cannot be judged as text. Leave answers at its default, and remove "
+                "reward_funcs=plug.reward."
+            )
         if self._answers == "tool":
             raise ConfigError(
                 "Without answers='text', the environments judge the episodes themselves. Remove "
