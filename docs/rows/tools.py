@@ -1,6 +1,6 @@
 """Teach a tiny language model that starts from random weights to look things up, on a CPU.
 
-    python docs/rows/tools.py    # about 3 minutes on one core
+    python docs/rows/tools.py    # about 2 minutes on one core
 
 Each row has a shop of its own, which the model cannot see: it has to call the right tool for the
 right item, and to answer with the result. It first imitates 160 solutions, and then learns with
@@ -66,8 +66,8 @@ SETTINGS = {
         "chat": {"style": "hermes", "max_answer_tokens": 24},
     },
     "warmup": {"n_tasks": 160, "lr": 3e-3, "max_epochs": 13, "batch_decisions": 16, "holdout": 0},
-    "learner": {"lr": 3e-4, "kl_coef": 0.0},
-    "loop": {"max_steps": 60, "groups_per_step": 16, "evaluate_every_steps": 30},
+    "learner": {"lr": 6e-4, "kl_coef": 0.0},
+    "loop": {"max_steps": 100, "groups_per_step": 16, "evaluate_every_steps": 50},
     "evaluation": {"n_tasks": 60, "temperature": 1.0, "samples": 2, "final": ["test"]},
 }
 
