@@ -1,10 +1,12 @@
 """Check the wording of docstrings, settings, messages, help texts and docs; `make lint` runs it.
 
     python docs/wording.py [FILE_OR_FOLDER …]
+    python docs/wording.py --measure
 
 Ruff's D401 checks that functions begin with an imperative verb. This script checks the rest of the
 rules in CONTRIBUTING.md: how other texts may begin, and words that a reader has to decipher. It
-prints one line per finding and exits with 1 if there are any.
+prints one line per finding and exits with 1 if there are any. With `--measure`, it prints how far
+the guides read like one person talking to another: see `Flow`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
@@ -21,13 +24,21 @@ CODE = ("coevo_gym", "agents", "curricula", "trainers", "prompts", "bench", "doc
 PAGES = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "docs")
 GENERATED = ("docs/commands.md", "docs/settings.md", "docs/envs")
 """Pages that are written from docstrings and help texts, which are checked themselves."""
+GUIDES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("index", "tutorial", "concepts", "curricula", "agents")),
+    *("docs/compare.md", "docs/learner.md", "docs/howto"),
+)
+"""Pages that are read from top to bottom, and folders of such pages."""
 
 OPENING = re.compile(r"(?:What|Who|Whose|Whom|Whether|How|Of|Those|So often)(?!\w)", re.IGNORECASE)
 """Openings that leave a reader without a subject."""
 BARE = re.compile(r"See :\w+:`[^`]*`\.?$")
 """A docstring that only points elsewhere."""
+PRONOUNS = frozenset({"somebody", "someone", "whoever", "nobody"})
+"""Words that only guides may use: elsewhere, a text names who acts."""
 WORDS = re.compile(
-    r"\b(?:somebody|someone|whoever|nobody|told apart|mend(?:s|ed|ing)?|lies in|lie in|flies|doors?"
+    rf"\b(?:{'|'.join(sorted(PRONOUNS))}|told apart|mend(?:s|ed|ing)?|lies in|lie in|flies|doors?"
     r"|likewise|begun anew|begins anew|made known|makes known|comes about|in vain|the likes)\b",
     re.IGNORECASE,
 )
@@ -127,7 +138,7 @@ def findings(path: Path) -> Iterator[Finding]:
     """Yield the findings of a Python file or a Markdown page."""
     name = path.resolve().relative_to(ROOT).as_posix()
     source = path.read_text(encoding="utf-8")
-    allowed = ALLOWED.get(name, frozenset())
+    allowed = ALLOWED.get(name, frozenset()) | (PRONOUNS if name.startswith(GUIDES) else set())
     if path.suffix == ".py":
         texts = texts_of(source)
     else:  # code keeps its line breaks, so that lines are counted right
@@ -145,6 +156,85 @@ def findings(path: Path) -> Iterator[Finding]:
                 yield Finding(name, at, f"{match[0]!r}: use a plainer word")
 
 
+class Flow(NamedTuple):
+    """How the prose of a guide moves from one sentence to the next.
+
+    Attributes:
+        linked: share of the sentences, other than the first of a paragraph, that begin with a link
+            word or a pronoun, such as "So" or "It".
+        determined: share of all sentences that begin with a determiner, such as "The" or "Each".
+        examples: examples per 1,000 words.
+        shows: 1 if the page has a picture or shows the output of a block, else 0.
+    """
+
+    linked: float
+    determined: float
+    examples: float
+    shows: float
+
+
+_LINKS = re.compile(
+    r"(?:so|but|and|or|then|yet|because|since|therefore|still|instead|otherwise|meanwhile|however"
+    r"|also|now|next|later|here|there|for example|for instance|that(?:'s| is) (?:why|how|where)"
+    r"|which|it|its|it's|they|them|their|they're|he|she|his|her|this|that|that's|both|neither)\b",
+    re.IGNORECASE,
+)
+_DETERMINERS = re.compile(r"(?:the|an?|each|every|all|no|this|these)\b", re.IGNORECASE)
+_EXAMPLES = re.compile(r"\b(?:for example|for instance|such as|like|e\.g\.)(?!\w)", re.IGNORECASE)
+_PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+_OUTPUT = re.compile(r"^```\n+```text$", re.MULTILINE)
+_NO_PROSE = re.compile(r"^(?:#|\||<|>|$)")
+_ITEM = re.compile(r"^(?:[-*]|\d+\.) +")
+_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z`x])")
+
+
+def paragraphs(page: str) -> Iterator[str]:
+    """Yield the paragraphs and list items of a page, without markup; code becomes `x`."""
+    prose = re.sub(r"^( *)```.*?^\1```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"<!--.*?-->", "", _PICTURE.sub("", prose), flags=re.DOTALL)
+    prose = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "x", prose))
+    lines: list[str] = []
+    for line in (*(line.strip() for line in prose.splitlines()), ""):
+        if lines and (_NO_PROSE.match(line) or _ITEM.match(line)):
+            yield " ".join(lines)
+            lines = []
+        if not _NO_PROSE.match(line):
+            lines.append(_ITEM.sub("", line).replace("**", ""))
+
+
+def measure(page: str) -> Flow:
+    """Measure the flow of a page."""
+    texts = [_END.split(text) for text in paragraphs(page)]
+    sentences = [sentence.lstrip("\"'(*") for text in texts for sentence in text]
+    following = [sentence.lstrip("\"'(*") for text in texts for sentence in text[1:]]
+    words = sum(len(sentence.split()) for sentence in sentences)
+    return Flow(
+        linked=sum(bool(_LINKS.match(one)) for one in following) / max(len(following), 1),
+        determined=sum(bool(_DETERMINERS.match(one)) for one in sentences) / max(len(sentences), 1),
+        examples=1000 * sum(len(_EXAMPLES.findall(one)) for one in sentences) / max(words, 1),
+        shows=float(bool(_PICTURE.search(page) or _OUTPUT.search(page))),
+    )
+
+
+def measure_guides() -> dict[str, Flow]:
+    """Return the flow of each guide, by its path, and their average."""
+    flows = {
+        path.relative_to(ROOT).as_posix(): measure(path.read_text(encoding="utf-8"))
+        for path in files(ROOT / name for name in GUIDES)
+    }
+    return {**flows, "average": Flow(*map(mean, zip(*flows.values(), strict=True)))}
+
+
+def print_guides() -> None:
+    """Print a table of the flow of each guide."""
+    print(f"{'page':<28} linked  determiners  examples/1,000  picture or output")
+    for name, flow in measure_guides().items():
+        print(
+            f"{name:<28} {flow.linked:>6.0%}  {flow.determined:>11.0%}"
+            f"  {flow.examples:>14.1f}  {flow.shows:>17.0%}"
+        )
+
+
 def files(paths: Iterable[Path]) -> list[Path]:
     """Return the files under paths, each once, without those that are generated."""
     pages = set()
@@ -157,6 +247,9 @@ def files(paths: Iterable[Path]) -> list[Path]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the findings of the named paths, or of the whole project; return the exit code."""
+    if list(arguments) == ["--measure"]:
+        print_guides()
+        return 0
     paths = [Path(one) for one in arguments] or [ROOT / name for name in (*CODE, *PAGES)]
     problems = sorted({finding for path in files(paths) for finding in findings(path)})
     for finding in problems:

@@ -77,6 +77,85 @@ def f(n):
     assert findings_in(wording, tmp_path / "c.md", page) == [(6, "'Nobody'")]
 
 
+def test_only_guides_may_use_vague_pronouns(wording: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "docs" / "howto").mkdir(parents=True)
+    text = "# Title\n\nIf nobody wrote it, somebody has to mend it.\n"
+    for name, expected in {
+        "docs/howto/own.md": ["'mend'"],
+        "docs/tutorial.md": ["'mend'"],
+        "docs/errors.md": ["'nobody'", "'somebody'", "'mend'"],
+    }.items():
+        assert [one for _, one in findings_in(wording, tmp_path / name, text)] == expected
+
+
+PAGE = """# A title is no sentence
+
+The explorer goes back. So it finds a task, such as "I want a mug." It is new.
+Every draft is run, which takes
+a while.
+
+```python
+print("The output. It is no prose. For example")
+```
+
+| the table | is no prose, for example |
+|---|---|
+| The cell. It | counts nowhere. |
+
+- **Tasks.** They grow. [This page](it.md) is linked.
+- Read on: `It is code. The end.`
+<!-- It is a comment. -->
+"""
+
+
+def test_the_flow_of_hand_written_sentences(wording: ModuleType) -> None:
+    assert list(wording.paragraphs(PAGE)) == [
+        'The explorer goes back. So it finds a task, such as "I want a mug." It is new. '
+        "Every draft is run, which takes a while.",
+        "Tasks. They grow. This page is linked.",
+        "Read on: x",
+    ]
+    flow = wording.measure(PAGE)
+    # of eight sentences, "The", "Every" and "This"; of five that follow, "So", "It", "They", "This"
+    assert flow.determined == pytest.approx(3 / 8)
+    assert flow.linked == pytest.approx(4 / 5)
+    assert flow.examples == pytest.approx(1000 / 36)
+    assert flow.shows == 0.0
+
+
+@pytest.mark.parametrize(
+    ("page", "shows"),
+    [
+        ("![A curve](pictures/curve.svg)\n", 1),
+        ("```python\nprint(1)\n```\n```text\n1\n```\n", 1),
+        ("```bash\nls\n```\n\n```text\na\n```\n", 1),
+        ("```python\nprint(1)\n```\n\nA formula:\n\n```text\n1\n```\n", 0),
+        ("[A link](pictures/curve.svg)\n", 0),
+        ("", 0),
+    ],
+)
+def test_a_page_shows_a_picture_or_what_a_block_prints(
+    wording: ModuleType, page: str, shows: int
+) -> None:
+    assert wording.measure(page).shows == shows
+
+
+def test_guides_read_like_one_person_talking_to_another(
+    wording: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A smoke alarm: prose that was written to pass this test reads no better for it."""
+    monkeypatch.setattr(wording, "ROOT", ROOT)
+    assert wording.main(["--measure"]) == 0
+    average = wording.measure_guides()["average"]
+    table = capsys.readouterr().out
+    print(table)
+    assert f"average {average.linked:>27.0%}" in table
+    assert average.linked >= 0.18
+    assert average.determined <= 0.28
+    assert average.examples >= 4
+    assert average.shows >= 0.7
+
+
 def test_words_allowed_for_a_file_are_not_reported(
     wording: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
