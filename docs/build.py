@@ -39,9 +39,10 @@ COMMANDS = Path(__file__).parent / "commands.md"
 DOCS = Path(__file__).parent
 NOTEBOOKS = (DOCS / "tutorial.md", DOCS / "howto" / "llm.md")
 """Pages that are notebooks, too."""
-HOURS = "# takes hours"
-"""A comment that marks the blocks of a page that neither the notebook nor the tests run."""
-_BLOCK = re.compile(r"^```(bash|py|python)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^```(bash|py|python)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
+)
+"""A block of code, and below it what it prints."""
 _PART = re.compile(r"^<!-- part (\S+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 _SECTION = re.compile(r"^([A-Z][A-Za-z ]+):$", re.MULTILINE)
 
@@ -307,27 +308,33 @@ def _help_to_markdown(text: str) -> str:
 
 
 def to_notebook(page: str) -> str:
-    """Return a page as a Jupyter notebook: shell and Python blocks become cells that run."""
+    """Return a page as a Jupyter notebook: shell and Python blocks become cells that run.
+
+    Their outputs are those that the page shows, so the notebook is the same on every machine.
+    """
     cells: list[dict[str, Any]] = []
 
     def add(kind: str, text: str, **more: Any) -> None:
         if text.strip():
-            source = text.strip("\n").splitlines(keepends=True)
+            source = _split_lines(text.strip("\n"))
             number = {"id": f"cell-{len(cells)}", "metadata": {}}
             cells.append({"cell_type": kind, **number, "source": source, **more})
 
     place = 0
     for block in _BLOCK.finditer(page):
-        if HOURS in block[2]:
-            continue
         add("markdown", page[place : block.start()])
         text = f"%%bash\n{block[2]}" if block[1] == "bash" else block[2]
-        add("code", text, execution_count=None, outputs=[])
+        stream = {"name": "stdout", "output_type": "stream", "text": _split_lines(block[3] or "")}
+        add("code", text, execution_count=None, outputs=[stream] if block[3] else [])
         place = block.end()
     add("markdown", page[place:])
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     whole = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def _split_lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
 
 
 def fill_parts(page: str) -> str:

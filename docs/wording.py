@@ -157,7 +157,7 @@ def findings(path: Path) -> Iterator[Finding]:
 
 
 class Flow(NamedTuple):
-    """How the prose of a guide moves from one sentence to the next.
+    """Measures of how the prose of a guide moves from one sentence to the next.
 
     Attributes:
         linked: share of the sentences, other than the first of a paragraph, that begin with a link
