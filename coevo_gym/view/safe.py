@@ -60,7 +60,7 @@ class Censor:
         values: values of known secrets.
 
     Example:
-        >>> Censor(["correct horse"]).clean('{"said": "correct horse, sk-abcdefghijklmnop1234"}')
+        >>> Censor(["correct horse"]).redact('{"said": "correct horse, sk-abcdefghijklmnop1234"}')
         '{"said": "<redacted>, <redacted>"}'
     """
 

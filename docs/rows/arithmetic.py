@@ -42,7 +42,7 @@ def neighbours(row: Row, findings: RowFindings) -> list[Row]:
 
 def make_rows() -> list[Row]:
     """Draw sums. One that is drawn twice is held out if either of them is."""
-    draw = random.Random(0)
+    draw = random.Random(1)
     sums = [[draw.randint(1, 6) for _ in range(draw.choice((3, 4)))] for _ in range(800)]
     splits = ["test"] * 300 + ["val"] * 100 + ["train"] * 400
     return [question(one, split=split) for one, split in zip(sums, splits, strict=True)]

@@ -304,7 +304,7 @@ class TextEnvironment(RolloutEnvironment):
     def _judge(self, completion: Sequence[Mapping[str, Any]]) -> float | None:
         last = completion[-1]
         if last["role"] == "assistant" and not last.get("tool_calls") and not self._rollout.over:
-            self._rollout.answer(str(last.get("content") or ""))
+            self._rollout.send_answer(str(last.get("content") or ""))
         return self._rollout.end()
 
 

@@ -118,15 +118,15 @@ def parse_line(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
 
     Example:
         >>> tools = (Tool("cd", "Go to a folder.", (ToolParameter("folder", "string", "", True),)),)
-        >>> meant("cd(folder='a'), cd('..')", tools)
+        >>> parse_line("cd(folder='a'), cd('..')", tools)
         "[cd(folder='a'), cd('..')]"
-        >>> meant("end", tools), meant("end Which folder?", tools)
+        >>> parse_line("end", tools), parse_line("end Which folder?", tools)
         ('Done.', 'Which folder?')
-        >>> meant("cdd('a')", tools).reason
+        >>> parse_line("cdd('a')", tools).reason
         'There is no function cdd. Did you mean cd?'
-        >>> meant("cd ..", tools).reason
+        >>> parse_line("cd ..", tools).reason
         'cd is a function: call it as cd(folder).'
-        >>> meant("cd(dir='a')", tools).reason
+        >>> parse_line("cd(dir='a')", tools).reason
         'cd has no argument dir: call it as cd(folder).'
     """
     text = line.strip()
