@@ -200,7 +200,7 @@ class OpenAIPolicy:
         return self._meter.total
 
     def has_room(self, cost: Cost) -> bool:
-        """Return True if the caps leave room for this cost, besides all requests in flight."""
+        """Return True if the caps leave room for this cost on top of all requests in flight."""
         spent, caps = self._meter.committed, self.config.caps
         tokens, usd = caps.max_tokens_total, caps.max_usd_total
         return (tokens is None or spent.tokens + cost.tokens <= tokens) and (

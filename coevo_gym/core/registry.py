@@ -42,7 +42,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The name of the object that is used if the user does not specify a name."""
+        """The name of the default object, used if the user names none."""
         return str(load_object(self._default))
 
     @cached_property

@@ -119,7 +119,7 @@ class RowGrowth:
             texts = tuple(answer for answer in answers if isinstance(answer, str))
             if len(texts) == len(answers):
                 return texts
-        raise BuildError(f"a reference must be a text or a list of texts, got {known!r:.200}")
+        raise BuildError(f"a reference must be a string or a list of strings, got {known!r:.200}")
 
     def check(self, row: Row) -> None:
         """Check a proposed row with ``accept``, if there is such a function.

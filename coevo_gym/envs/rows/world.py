@@ -6,7 +6,7 @@ from coevo_gym.core.task import JsonObject, Text, Verifier, World
 
 
 class RowWorld(World):
-    """The texts that the agent is shown beside the prompt.
+    """The texts that the agent is shown in addition to the prompt.
 
     Attributes:
         system: the system message, or "".

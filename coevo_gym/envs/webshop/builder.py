@@ -203,7 +203,7 @@ def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
 
 
 def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Generator) -> Draft:
-    """Draft a request for a product, and the actions that fulfil the request."""
+    """Draft a request for a product and the actions that fulfil the request."""
     count = min(len(product.attributes), int(rng.integers(1, 4)))
     picked = sorted(rng.choice(len(product.attributes), size=count, replace=False).tolist())
     attributes = [product.attributes[i] for i in picked]

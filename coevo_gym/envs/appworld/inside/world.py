@@ -278,7 +278,7 @@ def _shorten_diff(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _depth(code: str) -> int:
-    """Return the depth of a code's syntax tree, or 0 if the code cannot be parsed."""
+    """Return the depth of the code's syntax tree, or 0 if the code cannot be parsed."""
     try:
         level: list[ast.AST] = [ast.parse(code)]
     except Exception:

@@ -1,4 +1,4 @@
-"""The notations of calls that BFCL's official decoder accepts.
+"""The call notations that BFCL's official decoder accepts.
 
 These are JSON between ``<tool_call>`` tags, as in Hermes and Qwen, and a Python list of calls such
 as ``[cd(folder='a'), ls()]``. A wrapper converts OpenAI's tool calls to JSON.
