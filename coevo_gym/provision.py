@@ -82,15 +82,16 @@ def data_folder(benchmark: str) -> Path | None:
     """Return a benchmark's data folder, or None if there is none.
 
     The folder in ``$COEVO_<BENCHMARK>_DATA`` is returned even if it does not exist, so that a wrong
-    path is reported rather than ignored.
+    path is reported rather than ignored. If an installation was interrupted while it replaced the
+    installed folder, the old folder is put back first.
     """
     chosen = os.environ.get(f"COEVO_{benchmark.upper()}_DATA")
     if chosen:
         return Path(chosen).expanduser()
     installed = benchmark_home(benchmark) / "data"
     if _old_folder(installed).is_dir():
-        with locked(benchmark):
-            _restore(installed)
+        with lock_installation(benchmark):
+            _restore_if_interrupted(installed)
     return installed if installed.is_dir() else None
 
 
@@ -101,15 +102,15 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
         The folder that now contains only these files.
     """
     target = benchmark_home(benchmark) / "data"
-    with locked(benchmark), staged(target) as folder:
+    with lock_installation(benchmark), replace_folder(target) as folder:
         for file in files:
             shutil.copyfile(file, folder / file.name)
     return target
 
 
 @contextmanager
-def locked(benchmark: str) -> Iterator[None]:
-    """Context manager that locks a benchmark's installation, waiting if it is already locked."""
+def lock_installation(benchmark: str) -> Iterator[None]:
+    """Lock a benchmark's installation for a ``with`` block, waiting if it is already locked."""
     folder = benchmark_home(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -118,14 +119,14 @@ def locked(benchmark: str) -> Iterator[None]:
 
 
 @contextmanager
-def staged(target: Path) -> Iterator[Path]:
+def replace_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder that replaces the target if the ``with`` block succeeds.
 
     After an error or an interrupt the target is unchanged, and no temporary folder remains. If the
     process is killed while it exchanges the folders, the next call puts the old one back. Only one
-    process at a time may use it; see :func:`locked`.
+    process at a time may use it; see :func:`lock_installation`.
     """
-    _restore(target)
+    _restore_if_interrupted(target)
     scratch = _scratch_folder(target)
     shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
     new = scratch / "new"
@@ -136,7 +137,7 @@ def staged(target: Path) -> Iterator[Path]:
             target.rename(_old_folder(target))
         new.rename(target)
     finally:
-        _restore(target)
+        _restore_if_interrupted(target)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -149,7 +150,7 @@ def _old_folder(target: Path) -> Path:
     return _scratch_folder(target) / "old"
 
 
-def _restore(target: Path) -> None:
+def _restore_if_interrupted(target: Path) -> None:
     """Put the old folder back if its exchange was interrupted."""
     if not target.exists() and _old_folder(target).exists():
         _old_folder(target).rename(target)

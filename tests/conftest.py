@@ -19,7 +19,7 @@ from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.benchmark import _SPECS
 from coevo_gym.core.kinds import kinds
 from coevo_gym.envs.appworld.builtin import ensure_builtin_root
-from coevo_gym.provision import benchmark_home, home, locked, staged
+from coevo_gym.provision import benchmark_home, home, lock_installation, replace_folder
 from tests import needs, toy
 
 toy.register()
@@ -189,9 +189,9 @@ def alfworld_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(shared / "official-games"))
         store = benchmark_home("alfworld") / "data"
-        with locked("alfworld"):
+        with lock_installation("alfworld"):
             if not store.is_dir():
-                with staged(store) as folder:
+                with replace_folder(store) as folder:
                     data.write_store(folder / data.STORE, data.read_official(OFFICIAL_ALFWORLD))
     return store
 

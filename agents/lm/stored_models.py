@@ -28,10 +28,10 @@ from coevo_gym.core.reading import check_regular_file
 from coevo_gym.provision import (
     SENTENCES,
     extra_advice,
-    locked,
+    lock_installation,
     models_home,
     pip_install,
-    staged,
+    replace_folder,
 )
 
 logger = logging.getLogger(__name__)
@@ -194,11 +194,11 @@ def fetch_model(
         ImportError: if a dependency for the conversion is not installed.
     """
     known, target = get_model_source(name), models_home() / name
-    with locked("models"):
+    with lock_installation("models"):
         if _is_model(target):
             tell(f"{name} is already installed")
             return target
-        with staged(target) as folder:
+        with replace_folder(target) as folder:
             work = folder / "work"
             work.mkdir()
             weights = _obtain_weights(known, source, work, name, tell)

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.provision import extra_advice, home, locked, pip_install
+from coevo_gym.provision import extra_advice, home, lock_installation, pip_install
 
 _PINS = Path(__file__).with_name("pins")
 
@@ -179,7 +179,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
         EnvBackendError: if pip fails.
     """
     folder = folder_of(trainer)
-    with locked(f"trainers/.{trainer.name}"):
+    with lock_installation(f"trainers/.{trainer.name}"):
         installation = find_trainer(trainer)
         if installation.python and not installation.stale:
             return folder

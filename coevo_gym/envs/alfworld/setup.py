@@ -22,9 +22,9 @@ from coevo_gym.provision import (
     Installation,
     benchmark_home,
     data_folder,
-    locked,
+    lock_installation,
     pip_install,
-    staged,
+    replace_folder,
 )
 
 VERSIONS = {"alfworld": "0.4.2", "textworld": "1.7.0"}
@@ -53,7 +53,7 @@ def install(source: Path | None) -> Path:
     """
     folder = benchmark_home("alfworld") / "data"
     if source is not None:
-        with locked("alfworld"), staged(folder) as new:
+        with lock_installation("alfworld"), replace_folder(folder) as new:
             write_store(new / STORE, read_official(source))
             Games(new / STORE).check_complete(source)
     elif (data := data_folder("alfworld")) is not None:
@@ -61,7 +61,7 @@ def install(source: Path | None) -> Path:
     else:
         logger.info("no official games found, using the built-in scenes folder=%s", folder)
     if _describe_missing():
-        with locked("alfworld"):
+        with lock_installation("alfworld"):
             _install_engine()
     return folder
 

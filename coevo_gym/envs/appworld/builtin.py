@@ -18,7 +18,7 @@ from coevo_gym.core import waiting
 from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.core.waiting import is_setup_forbidden, report_progress
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
-from coevo_gym.provision import benchmark_home, locked, staged
+from coevo_gym.provision import benchmark_home, lock_installation, replace_folder
 
 _SCRIPTS = Path(__file__).parent / "builtin_world"
 _SAME_AS: Mapping[str, str] = {"abd467ac8531": "4b8f42488c9b"}
@@ -48,7 +48,7 @@ def ensure_builtin_root() -> Path:
                 "AppWorld's built-in world has not been created yet. Run `coevo install "
                 f"appworld` ({_MB} MB, about a minute), or start an episode, which also creates it."
             )
-        with locked("appworld"):
+        with lock_installation("appworld"):
             if not root.is_dir():
                 waiting.logger.warning(
                     f"Creating AppWorld's built-in world (once, {_MB} MB, about a minute) ..."
@@ -76,7 +76,7 @@ def _version() -> str:
 
 
 def _create_world(python: Path, root: Path) -> None:
-    with staged(root) as new:
+    with replace_folder(root) as new:
         command = [str(python), str(_SCRIPTS / "main.py"), str(new), str(os.getpid())]
         process = subprocess.Popen(  # noqa: S603 (our own script)
             command,

@@ -28,9 +28,9 @@ from coevo_gym.provision import (
     Installation,
     benchmark_home,
     data_folder,
-    locked,
+    lock_installation,
     pip_install,
-    staged,
+    replace_folder,
 )
 from coevo_gym.sandbox import probe
 
@@ -66,7 +66,7 @@ def install(source: Path | None) -> Path:
     """
     with _lock_and_install_engine() as home:
         if source is not None:
-            with staged(home / "data") as folder:
+            with replace_folder(home / "data") as folder:
                 for part in _PARTS:
                     shutil.copytree(find_data_folder(source) / part, folder / part)
     if source is None:
@@ -84,7 +84,7 @@ def download() -> Path:
         EnvBackendError: if pip, the unpacking or the download fails; the existing installation
             stays unchanged.
     """
-    with _lock_and_install_engine() as home, staged(home / "data") as folder:
+    with _lock_and_install_engine() as home, replace_folder(home / "data") as folder:
         _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
         if not (folder / "data").is_dir():
             raise EnvBackendError(f"`appworld download` did not create any data. {_BY_HAND}")
@@ -99,9 +99,9 @@ def download() -> Path:
 def _lock_and_install_engine() -> Iterator[Path]:
     """Lock the installation during the ``with`` block, installing the engine if it is missing."""
     home = benchmark_home("appworld")
-    with locked("appworld"):
+    with lock_installation("appworld"):
         if describe_missing():
-            with staged(home / "engine") as folder:
+            with replace_folder(home / "engine") as folder:
                 _install_engine(folder)
         yield home
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.provision import Installation, locked, pip_install, staged
+from coevo_gym.provision import Installation, lock_installation, pip_install, replace_folder
 
 LOCK = Path(wheel.__file__).with_name("engine.txt")
 PACKAGES = (f"bfcl-eval=={wheel.VERSION}", f"mpmath=={wheel.MPMATH_VERSION}")
@@ -31,9 +31,9 @@ def install(source: Path | None) -> Path:
     """
     wheel.root.cache_clear()
     if wheel.needs_prefix() and not _is_complete(wheel.prefix()):
-        with locked("bfcl"):
+        with lock_installation("bfcl"):
             if not _is_complete(wheel.prefix()):  # another process may have finished meanwhile
-                with staged(wheel.prefix()) as folder:
+                with replace_folder(wheel.prefix()) as folder:
                     _pip_install(folder, source)
                     wheel.verify_packages(folder)
     return wheel.root()

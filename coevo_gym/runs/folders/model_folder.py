@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.stats import wilson_interval
-from coevo_gym.provision import staged
+from coevo_gym.provision import replace_folder
 from coevo_gym.runs.config.run_sections import EvaluationSettings
 from coevo_gym.runs.folders.listing import preset_of
 from coevo_gym.runs.manifest import read_manifest
@@ -337,7 +337,7 @@ def export_model(
     on_cpu = config.policy.model.model_copy(update={"device": "cpu"})
     model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
     card = _load_weights(model, saved, folder, name)
-    with report_store_errors(target), staged(target) as new:
+    with report_store_errors(target), replace_folder(target) as new:
         try:
             (model.save_adapter if adapter else model.save_pretrained)(new)
         except SafetensorError as error:  # hides the underlying write error
