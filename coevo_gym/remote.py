@@ -140,7 +140,7 @@ class TicketClient:
                 why = problem
             if time.monotonic() > until:
                 raise RemoteError("ServerLost", f"{self.address}: {why}") from why
-            pause = _wait(pause, f"{self.address}: {why}", self.patience_s)
+            pause = _back_off(pause, f"{self.address}: {why}", self.patience_s)
 
     def _send(self, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
         with self._lock:
@@ -235,7 +235,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
             except RemoteError as error:
                 if not error.lost or time.monotonic() > until:
                     raise
-                pause = _wait(pause, str(error), self.patience_s)
+                pause = _back_off(pause, str(error), self.patience_s)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Execute an action."""
@@ -378,7 +378,7 @@ def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
     raise ValueError(f"The address must look like http://127.0.0.1:8765, got {address!r}")
 
 
-def _wait(pause: float, why: str, patience_s: float) -> float:
+def _back_off(pause: float, why: str, patience_s: float) -> float:
     """Wait with exponential back-off. Return the pause in seconds, without its random jitter."""
     if not pause:
         logging.getLogger(__name__).warning("%s; retrying for up to %g s", why, patience_s)

@@ -75,7 +75,7 @@ class Journal:
                     f"PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;"
                 )
                 self._check_or_initialise(about)
-                self.n_calls = self._count_all_calls()
+                self.n_calls = self._check_and_count_calls()
                 files = (path, path.with_name(f"{path.name}-wal"))
                 self._files = {file: file_identity(file) for file in files}
             except BaseException as error:
@@ -111,7 +111,7 @@ class Journal:
                 self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
 
-    def _count_all_calls(self) -> int:
+    def _check_and_count_calls(self) -> int:
         """Check that the call numbers have no gaps, and return the number of calls."""
         n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
         if n != (last or 0):
@@ -130,7 +130,7 @@ class Journal:
                 if self.n_calls:
                     raise self._damage_error("its snapshot is missing")
                 return None
-            at, _, state = self._read_row("the snapshot", *row)
+            at, _, state = self._check_and_decode_row("the snapshot", *row)
             return at, state
 
     def read_calls(self) -> Iterator[JournalCall]:
@@ -143,7 +143,9 @@ class Journal:
             with self._lock, self._report_damage():
                 query = "SELECT number, at, what, body, checksum FROM calls WHERE number = ?"
                 row = self._db.execute(query, (number,)).fetchone()
-                call = JournalCall(*self._read_row(f"call {number}", *(row or [None] * 5)))
+                call = JournalCall(
+                    *self._check_and_decode_row(f"call {number}", *(row or [None] * 5))
+                )
             self._since += len(row[3])
             yield call
 
@@ -180,7 +182,7 @@ class Journal:
             self._since += sum(len(row[3]) for row in rows)
         self._check_in_place()
 
-    def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
+    def replace_calls_with_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
         """Store a snapshot of a state, and delete all recorded calls. Return its size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
@@ -233,7 +235,7 @@ class Journal:
             except (ValueError, TypeError, ArithmeticError) as error:
                 raise self._damage_error(error) from error
 
-    def _read_row(
+    def _check_and_decode_row(
         self, name: str, number: Any, at: Any, what: Any, body: Any, checksum: Any
     ) -> tuple[float, str, Any]:
         """Return a row's time, name and content after verifying its checksum."""

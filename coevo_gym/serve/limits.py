@@ -55,20 +55,19 @@ class ServerLimits:
         return int(self.message_kb * 2**10)
 
 
-def connection_bounds(sessions: int = 0) -> dict[str, Any]:
+def connection_bounds(n_files: int) -> dict[str, Any]:
     """Return settings for ``uvicorn.Config`` that keep idle connections from blocking a server.
 
-    Each connection takes a file descriptor, even if it never sends a request. This function raises
-    the process's soft limit on open files and lets connections use half of them.
+    Each connection takes a file descriptor, even if it never sends a request. Connections may use
+    half of the files that the process may open.
 
     Args:
-        sessions: number of clients that must be able to connect at the same time.
+        n_files: limit on open files, such as the result of :func:`raise_file_limit`.
     """
-    files = _raise_file_limit(max(_FILES, 4 * sessions))
     return {
-        "http": bounded_protocol(files // 2),
-        "limit_concurrency": files // 2 + 1,  # uvicorn refuses when this many are reached
-        "backlog": files // 4,
+        "http": bounded_protocol(n_files // 2),
+        "limit_concurrency": n_files // 2 + 1,  # uvicorn refuses when this many are reached
+        "backlog": n_files // 4,
     }
 
 
@@ -92,13 +91,13 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
     class Bounded(uvicorn.AutoHTTPProtocol):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self._update()
+            self._update_idle_state()
             if len(self.connections) > most:
                 next(iter(idle))._abort()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            self._update(len(data))
+            self._update_idle_state(len(data))
             conn = getattr(self, "conn", None)  # h11 keeps later requests as bytes
             if conn is not None and len(conn.trailing_data[0]) > HEAD_BYTES:
                 self._abort()
@@ -111,21 +110,21 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            self._update()
+            self._update_idle_state()
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._update()
+            self._update_idle_state()
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._update()
+            self._update_idle_state()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             self._set_busy()
 
-        def _update(self, n_bytes: int = 0) -> None:
+        def _update_idle_state(self, n_bytes: int = 0) -> None:
             """Update the connection's idle state after ``n_bytes`` have arrived."""
             answering = self.cycle is not None and not self.cycle.response_complete
             answering = answering and not self.flow.write_paused
@@ -141,9 +140,9 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
 
         def _start_timer(self) -> None:
             unread = self.transport.get_write_buffer_size()
-            idle[self] = self.loop.call_later(head_s, self._expire, unread)
+            idle[self] = self.loop.call_later(head_s, self._abort_if_stalled, unread)
 
-        def _expire(self, unread: int) -> None:
+        def _abort_if_stalled(self, unread: int) -> None:
             """Close the connection unless its client has read some of ``unread`` bytes."""
             if self.transport.get_write_buffer_size() < unread:
                 self._start_timer()
@@ -162,8 +161,13 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
     return Bounded
 
 
-def _raise_file_limit(wanted: int) -> int:
-    """Try to raise the soft limit on open files to ``wanted``, and return the usable limit."""
+def raise_file_limit(sessions: int = 0) -> int:
+    """Try to raise the process's soft limit on open files, and return the usable limit.
+
+    Args:
+        sessions: number of clients that must be able to connect at the same time.
+    """
+    wanted = max(_FILES, 4 * sessions)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

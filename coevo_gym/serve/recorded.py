@@ -289,7 +289,7 @@ class Recorded:
     def _replace_session(self, session: CurriculumSession, snapshot: dict[str, Any]) -> None:
         """Replace this session with a loaded session, and invalidate all earlier tickets."""
         epoch = secrets.token_hex(3)
-        self._put_snapshot(snapshot, (), epoch)
+        self._write_snapshot(snapshot, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()
 
     # Writing it.
@@ -303,11 +303,11 @@ class Recorded:
 
     def _take_snapshot(self) -> None:
         self.mine &= {ticket.id for ticket in self.session.outstanding}
-        self._put_snapshot(self.session.state_dict(tickets=True), self.mine, self.epoch)
+        self._write_snapshot(self.session.state_dict(tickets=True), self.mine, self.epoch)
 
-    def _put_snapshot(self, session: dict[str, Any], mine: Collection[str], epoch: str) -> None:
+    def _write_snapshot(self, session: dict[str, Any], mine: Collection[str], epoch: str) -> None:
         state = {"session": session, "mine": sorted(mine), "epoch": epoch}
-        self._snapshot_bytes = self._journal.put_snapshot(self.now, state)
+        self._snapshot_bytes = self._journal.replace_calls_with_snapshot(self.now, state)
 
 
 _FORMER_NAMES = {"landed": "evolve"}

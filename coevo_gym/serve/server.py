@@ -23,7 +23,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import explain_missing
 from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.journaled_session import JournaledSession
-from coevo_gym.serve.limits import ServerLimits, connection_bounds
+from coevo_gym.serve.limits import ServerLimits, connection_bounds, raise_file_limit
 from coevo_gym.serve.tokens import Tokens
 
 NEEDS = ("`coevo serve` needs extra packages: starlette, uvicorn and websockets.", "serve")
@@ -249,13 +249,16 @@ def serve(
                 api.close()  # before clients are disconnected
                 super().handle_exit(sig, frame)
 
-        server = Server(uvicorn_config(app, limits))
+        server = Server(set_up_uvicorn(app, limits))
         ready(session)
         server.run(sockets=[listening])
 
 
-def uvicorn_config(app: ASGIApp, limits: ServerLimits) -> Any:
-    """Return a ``uvicorn.Config`` with which an app is served.
+def set_up_uvicorn(app: ASGIApp, limits: ServerLimits) -> Any:
+    """Set up this process to serve an app, and return the ``uvicorn.Config`` to use.
+
+    The function raises the limit on open files, and keeps tracebacks of errors that a client's
+    message caused out of the log.
 
     Args:
         app: the app.
@@ -272,7 +275,7 @@ def uvicorn_config(app: ASGIApp, limits: ServerLimits) -> Any:
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=10,
         server_header=False,
-        **connection_bounds(limits.sessions),
+        **connection_bounds(raise_file_limit(limits.sessions)),
     )
     logging.getLogger("uvicorn.error").addFilter(_drop_traceback)
     return config

@@ -106,7 +106,7 @@ def serve(
     """
     import uvicorn
 
-    from coevo_gym.serve.limits import connection_bounds
+    from coevo_gym.serve.limits import connection_bounds, raise_file_limit
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -128,7 +128,7 @@ def serve(
         timeout_graceful_shutdown=3,
         server_header=False,
         date_header=False,
-        **connection_bounds(),
+        **connection_bounds(raise_file_limit()),
     )
     with listen_on_loopback(port) as listening:
         url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/{page}"

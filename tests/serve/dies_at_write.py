@@ -34,5 +34,5 @@ if __name__ == "__main__":
     left, when = int(sys.argv.pop(1)), sys.argv.pop(1)
     toy.register()
     Journal.add = kill_at_write(Journal.add)  # type: ignore[method-assign]
-    Journal.put_snapshot = kill_at_write(Journal.put_snapshot)  # type: ignore[method-assign]
+    Journal.replace_calls_with_snapshot = kill_at_write(Journal.replace_calls_with_snapshot)  # type: ignore[method-assign]
     main()

@@ -22,7 +22,7 @@ from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.envs import EnvsAPI
 from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.limits import ServerLimits
-from coevo_gym.serve.server import listen, make_app, uvicorn_config
+from coevo_gym.serve.server import listen, make_app, set_up_uvicorn
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK
@@ -109,7 +109,7 @@ def run_server(
     about = {"name": "toy", "description": "buttons", "version": "0"}
     api = EnvsAPI(BENCHMARK, env_pools, session, limits, about)
     app = make_app(session, api, tokens=tokens, limits=limits)
-    server = uvicorn.Server(uvicorn_config(app, limits))
+    server = uvicorn.Server(set_up_uvicorn(app, limits))
     listening: socket.socket = listen("127.0.0.1", port)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()

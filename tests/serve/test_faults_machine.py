@@ -47,7 +47,7 @@ LEASE_S = 10.0
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 DROPPED = {"given back": "late", "lapsed": "late", "reported": "double", "": "unknown"}
 IN_MEMORY = ("next", "record", "plan", "state_dict", "symbol")
-ON_DISK = ("add", "put_snapshot")
+ON_DISK = ("add", "replace_calls_with_snapshot")
 LOST, REFUSED = "no answer came", "refused"
 
 
@@ -158,7 +158,7 @@ class Faults(RuleBasedStateMachine):
         self.patches = ExitStack()
         bytes_ = 1 if small else recorded.SNAPSHOT_BYTES
         self.patches.enter_context(patch.object(recorded, "SNAPSHOT_BYTES", bytes_))
-        add, put, symbol = Journal.add, Journal.put_snapshot, ToyBenchmark.symbol
+        add, put, symbol = Journal.add, Journal.replace_calls_with_snapshot, ToyBenchmark.symbol
 
         def add_with_fault(journal: Journal, *arguments: Any, **kwargs: Any) -> None:
             def work() -> None:
@@ -173,13 +173,15 @@ class Faults(RuleBasedStateMachine):
                 self.written = True
                 return size
 
-            return self.fault.run("put_snapshot", work)
+            return self.fault.run("replace_calls_with_snapshot", work)
 
         def symbol_with_fault(benchmark: ToyBenchmark, step: Step) -> str:
             return self.fault.run("symbol", lambda: symbol(benchmark, step))
 
         self.patches.enter_context(patch.object(Journal, "add", add_with_fault))
-        self.patches.enter_context(patch.object(Journal, "put_snapshot", put_with_fault))
+        self.patches.enter_context(
+            patch.object(Journal, "replace_calls_with_snapshot", put_with_fault)
+        )
         self.patches.enter_context(patch.object(ToyBenchmark, "symbol", symbol_with_fault))
         self.open()
 

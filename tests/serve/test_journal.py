@@ -24,7 +24,7 @@ def write_journal(path: Path, n: int = 40) -> list[JournalCall]:
     """A journal with a snapshot and calls."""
     calls = [JournalCall(float(i), "report", {"ticket": f"group-{i}/0"}) for i in range(n)]
     with closing(Journal(path, ABOUT)) as journal:
-        journal.put_snapshot(0.5, STATE)
+        journal.replace_calls_with_snapshot(0.5, STATE)
         for call in calls:
             journal.add([call])
     return calls

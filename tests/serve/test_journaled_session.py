@@ -451,7 +451,7 @@ def test_a_full_disk_during_a_load_leaves_the_stored_state_unchanged(
     def full(at: float, state: Any) -> int:
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(first._kept._journal, "put_snapshot", full)
+    monkeypatch.setattr(first._kept._journal, "replace_calls_with_snapshot", full)
     with pytest.raises(StoreError, match="disk is full"):
         first.load_state_dict(saved)
     killed(first)
