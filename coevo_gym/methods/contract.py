@@ -120,7 +120,7 @@ def assert_learner_contract(learner: type[TrainedLearner], *, benchmark: str = "
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several threads add numbers in any order
     try:
-        _check_updates(check_learner(learner), _play_groups(benchmark))
+        _check_updates(check_learner(learner), _make_mixed_groups(benchmark))
     finally:
         torch.set_num_threads(threads)
 
@@ -153,7 +153,7 @@ def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> No
     )
 
 
-def _play_groups(benchmark: str) -> list[Group]:
+def _make_mixed_groups(benchmark: str) -> list[Group]:
     """Return groups of random episodes, of which every second is labelled a success."""
     from coevo_gym.agents.choice import ChoiceAgent
     from coevo_gym.agents.tiny import TinyPolicy

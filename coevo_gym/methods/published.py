@@ -113,7 +113,7 @@ PAPERS = tuple(_OF_PAPER)
 """The papers that :func:`differences` accepts."""
 
 
-def follows_the_paper(benchmark: str, model: str, methods: Collection[str]) -> bool:
+def paper_covers(benchmark: str, model: str, methods: Collection[str]) -> bool:
     """Return True if CoEvolve's paper has results for a run's benchmark, model and methods.
 
     Args:

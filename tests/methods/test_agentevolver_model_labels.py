@@ -22,7 +22,7 @@ from coevo_gym.methods.agentevolver.attribution import (
     Attribution,
     AttributionRecord,
     ModelAttribution,
-    labels_in,
+    parse_labels,
 )
 from coevo_gym.methods.agentevolver.credit import AttributionCredit, decoupled_advantages, labels_of
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
@@ -87,7 +87,9 @@ class TestLines:
     def test_labels_are_parsed_from_the_lines_of_an_answer(
         self, lines: Sequence[tuple[Any, Any]], expected: list[int]
     ) -> None:
-        assert labels_in([{"step": step, "label": label} for step, label in lines], 3) == expected
+        assert (
+            parse_labels([{"step": step, "label": label} for step, label in lines], 3) == expected
+        )
 
     @given(
         st.lists(
@@ -104,7 +106,7 @@ class TestLines:
         st.integers(0, 5),
     )
     def test_malformed_lines_are_ignored(self, lines: list[Any], n_steps: int) -> None:
-        marks = labels_in(lines, n_steps)
+        marks = parse_labels(lines, n_steps)
         assert len(marks) == n_steps
         assert set(marks) <= {-1, 0, 1}
 

@@ -34,7 +34,7 @@ def test_labels_are_counted_with_the_success_of_their_episodes() -> None:
     as_memory: Memory = profile
     as_memory.note(notes_of((["pass", "state_mismatch", "not_reached"], False), (["pass"], True)))
     expected = {"pass": WindowLabel(2, 0.5), "state_mismatch": WindowLabel(1, 0.0)}
-    assert profile.window == profile.total == expected
+    assert profile.window_or_total == profile.total == expected
     assert profile.metrics()["labelled_turns"] == 3
     assert profile.metrics()["share_pass"] == 2 / 3
 
@@ -65,7 +65,7 @@ def test_an_empty_window_falls_back_to_the_total() -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
     profile.note(notes_of(*[(["state_mismatch"], False)] * 8))
     assert profile.on == ("state_mismatch",)
-    assert profile.window == {"state_mismatch": WindowLabel(8, 0.0)}
+    assert profile.window_or_total == {"state_mismatch": WindowLabel(8, 0.0)}
     profile.note(NO_NOTES)
     assert (profile.on, profile.evolutions) == (("state_mismatch",), 2)
 
@@ -93,7 +93,7 @@ def test_a_loaded_profile_continues_as_if_never_interrupted(
     assert second.state_dict() == whole.state_dict()
     assert second.metrics() == whole.metrics()
     assert (second.on, second.utilities) == (whole.on, whole.utilities)
-    assert (second.window, second.total) == (whole.window, whole.total)
+    assert (second.window_or_total, second.total) == (whole.window_or_total, whole.total)
 
 
 @given(steps)

@@ -238,9 +238,9 @@ def test_a_user_defined_loss_is_minimised_and_logged(mine: Path) -> None:
     config = load_config(TOY, sets=["learner.loss=mine.py:pull", "learner.kl_coef=0"], environ={})
     settings = only(config.config.model_copy(update={"arms": ("static",)})).learner
     assembly = Assembly(config.config)
-    from coevo_gym.methods.contract import _play_groups
+    from coevo_gym.methods.contract import _make_mixed_groups
 
-    groups = _play_groups("toy")
+    groups = _make_mixed_groups("toy")
     before = [weight.detach().clone() for weight in assembly.policy.parameters()]
     metrics = make_learner(settings, assembly.policy).update(groups, [[1.0, -1.0] * 2] * 2)
     assert math.isclose(metrics["loss"], metrics["pull"], rel_tol=1e-6)

@@ -308,13 +308,14 @@ class _Shown:
         return Inquiry(
             prompt=PROMPT,
             schema=StepLabels,
-            inputs=self._inputs(_EPISODE_CHARS),
+            inputs=self._show_steps(_EPISODE_CHARS),
             purpose=purpose,
             sampling=sampling,
-            shorten=lambda: self._inputs(_EPISODE_CHARS // 4),
+            shorten=lambda: self._show_steps(_EPISODE_CHARS // 4),
         )
 
-    def _inputs(self, cap: int) -> Mapping[str, Any]:
+    def _show_steps(self, cap: int) -> Mapping[str, Any]:
+        """Choose the steps to show, remember their numbers, and return the prompt inputs."""
         trace = rollout_inputs(self._trajectory, cap, max_text=_STEP_CHARS)
         self._numbers = frozenset(step["number"] for step in trace["steps"])
         return {
@@ -326,7 +327,7 @@ class _Shown:
     def parse_answer(self, answer: StepLabels | None) -> Judged:
         if answer is None:
             return no_labels(self._trajectory, NO_ANSWER)
-        labels = labels_in(answer.steps, len(self._trajectory.steps))
+        labels = parse_labels(answer.steps, len(self._trajectory.steps))
         return Judged(
             EXAMINED,
             [
@@ -336,7 +337,7 @@ class _Shown:
         )
 
 
-def labels_in(lines: Sequence[Any], n_steps: int) -> list[int]:
+def parse_labels(lines: Sequence[Any], n_steps: int) -> list[int]:
     """Return the label of each step, parsed from a model's answer.
 
     Args:
@@ -347,7 +348,7 @@ def labels_in(lines: Sequence[Any], n_steps: int) -> list[int]:
         (n_steps,) labels: 1, -1, or 0 for steps whose lines are missing, unusable or contradictory.
 
     Example:
-        >>> labels_in([{"step": 1, "label": "Good"}, {"step": 9, "label": "bad"}], 2)
+        >>> parse_labels([{"step": 1, "label": "Good"}, {"step": 9, "label": "bad"}], 2)
         [1, 0]
     """
     labels: dict[int, set[int]] = {}

@@ -168,14 +168,14 @@ def describe_leak(
     return ""
 
 
-def experience_note(
+def offer_or_refuse(
     benchmark: Benchmark,
     group: Group,
     index: int,
     experience: Experience,
     source: Literal["rule", "model"],
 ) -> Note:
-    """Create a note about an experience. The note rejects experiences that reveal a solution.
+    """Create a note that offers an experience, or refuses it if it reveals a solution.
 
     ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """

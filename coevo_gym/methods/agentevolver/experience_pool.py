@@ -147,7 +147,7 @@ class ExperiencePool:
             for kind in ("guided", "free"):
                 self._rates[f"success_{kind}"] = fmean(one[kind] for one in by_group.values())
         for note in used:
-            self._update_usefulness(note.evidence["experience"], note.value)
+            self._update_or_drop(note.evidence["experience"], note.value)
         for note in notes:
             if note.kind == EXPERIENCE and note.label == OFFERED:
                 experience = Experience.model_validate(dict(note.evidence))
@@ -174,7 +174,7 @@ class ExperiencePool:
             origin=origin or (before.origin if before else None),
         )
 
-    def _update_usefulness(self, id: str, gained: float) -> None:
+    def _update_or_drop(self, id: str, gained: float) -> None:
         """Update an experience's usefulness. Drop the experience if it is harmful."""
         if id not in self._entries:
             return
@@ -278,7 +278,7 @@ class ExperiencePool:
         self._index.remove(row)
         self._ids[row] = ""
         if self._index.n_removed > len(self._index):
-            self._index, self._ids = self._index.compact(), [*self._entries]
+            self._index, self._ids = self._index.compact_copy(), [*self._entries]
             for place, (known, entry) in enumerate(self._entries.items()):
                 self._entries[known] = entry._replace(row=place)
 

@@ -31,7 +31,7 @@ from coevo_gym.methods.agentevolver.experience import (
     REFUSED,
     Experience,
     Source,
-    experience_note,
+    offer_or_refuse,
 )
 from coevo_gym.methods.agentevolver.replays import (
     MAX_REPLAYS,
@@ -85,7 +85,7 @@ class RuleExperiences:
             env_steps += judgement.env_steps
             needed = [label == GOOD for label in judgement.labels]
             if experience := rule_experience(self.benchmark, group.task, trajectory, needed):
-                notes.append(experience_note(self.benchmark, group, index, experience, "rule"))
+                notes.append(offer_or_refuse(self.benchmark, group, index, experience, "rule"))
         return Findings(tuple(notes), env_steps=env_steps)
 
 
@@ -266,7 +266,7 @@ class ModelExperiences:
         experiences = {one.id: one for one in read if one is not None}
         index = batch.indices[0]
         return [
-            experience_note(self.benchmark, batch.group, index, one, "model")
+            offer_or_refuse(self.benchmark, batch.group, index, one, "model")
             for one in [*experiences.values()][:MAX_LESSONS]
         ]
 

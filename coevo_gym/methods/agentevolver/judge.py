@@ -109,7 +109,7 @@ class JudgeStudy:
         """Judge the rollouts of evolved tasks; see :class:`~coevo_gym.core.seams.Study`."""
         rollouts = [
             [(group, i, t) for i, t in enumerate(group.trajectories) if not t.end_reason.lost]
-            for group in filter(is_judged, groups)
+            for group in filter(needs_judge, groups)
         ]
         fits = select_affordable([len(each) for each in rollouts], self.most)
         asked = [one for each in compress(rollouts, fits) for one in each]
@@ -155,7 +155,7 @@ def _remove_last_observation(rollout: Trajectory) -> Trajectory:
     return replace(rollout, last_observation="") if ended else rollout
 
 
-def is_judged(group: Group) -> bool:
+def needs_judge(group: Group) -> bool:
     """Return True if a judge model, not a verifier, rewards a group's rollouts."""
     return group.task.origin == "evolved"
 
@@ -208,14 +208,15 @@ class JudgedReward:
     def _replace_scores(self, group: Group, notes: Notes) -> Group:
         """Return a copy of a group with rewards in place of the trajectories' scores."""
         rewarded = (
-            self._apply_verdict(trajectory, notes.of(JUDGE, group.id, index))
-            if is_judged(group)
+            self._score_or_mark_lost(trajectory, notes.of(JUDGE, group.id, index))
+            if needs_judge(group)
             else replace(trajectory, score=float(getattr(trajectory, self.native)))
             for index, trajectory in enumerate(group.trajectories)
         )
         return replace(group, trajectories=tuple(rewarded))
 
-    def _apply_verdict(self, trajectory: Trajectory, notes: Sequence[Note]) -> Trajectory:
+    def _score_or_mark_lost(self, trajectory: Trajectory, notes: Sequence[Note]) -> Trajectory:
+        """Return a trajectory with the judge's reward as its score, or lost without a verdict."""
         if trajectory.end_reason.lost:
             return trajectory
         for note in notes:

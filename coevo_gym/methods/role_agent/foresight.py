@@ -63,11 +63,11 @@ def likenesses(
             f"{len(predictions)} steps need {len(predictions) + 1} observations (including the one "
             f"after the last step), but got {len(observations)}."
         )
-    texts = [clean(text) for text in observations]
+    texts = [strip_and_truncate(text) for text in observations]
 
     def of_step(step: int, guesses: Sequence[str]) -> list[float]:
         scores = [
-            likeness(predicted, text, measure) if (predicted := clean(guess)) else 0.0
+            likeness(predicted, text, measure) if (predicted := strip_and_truncate(guess)) else 0.0
             for guess, text in zip(guesses[:horizon], texts[step + 1 :], strict=False)
         ]
         return scores + [0.0] * (horizon - len(scores))
@@ -91,7 +91,7 @@ def bonus(row: Sequence[float], gamma: float) -> float:
     return math.fsum(gamma**ahead * alike for ahead, alike in enumerate(row))
 
 
-def clean(text: str) -> str:
+def strip_and_truncate(text: str) -> str:
     """Strip whitespace from a string and keep its first 2,000 characters."""
     return text.strip()[:MAX_CHARACTERS]
 

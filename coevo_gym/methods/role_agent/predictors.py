@@ -16,7 +16,7 @@ from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.core.trajectory import Cue, Group, TokenDecision, Trajectory
 from coevo_gym.envs.diagnosis import observations_after
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
+from coevo_gym.methods.role_agent.foresight import FORESIGHT, strip_and_truncate
 from coevo_gym.prompts.template import load_cue
 from coevo_gym.trainers.similarity import MAX_CHARACTERS
 
@@ -124,7 +124,7 @@ class EmpiricalPredictor(Predictor):
         """Predict the observations after each action from past transitions. Collect new ones."""
         predictions = [
             [
-                self.expected_observations(clean(step.observation), step.action)
+                self.expected_observations(strip_and_truncate(step.observation), step.action)
                 for step in trajectory.steps
             ]
             for trajectory in asked
@@ -283,9 +283,11 @@ def commonest(texts: Sequence[str]) -> str:
 
 def transitions(trajectory: Trajectory, horizon: int) -> list[Transition]:
     """Return each step of a trajectory with the observations that followed."""
-    after = [clean(text) for text in observations_after(trajectory)]
+    after = [strip_and_truncate(text) for text in observations_after(trajectory)]
     return [
-        Transition(clean(step.observation), step.action, tuple(after[place : place + horizon]))
+        Transition(
+            strip_and_truncate(step.observation), step.action, tuple(after[place : place + horizon])
+        )
         for place, step in enumerate(trajectory.steps)
     ]
 

@@ -16,7 +16,7 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.diagnosis import observations_after
 from coevo_gym.methods.method import StepRecord
-from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
+from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, likenesses, strip_and_truncate
 from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
 from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.similarity import Measure, likeness
@@ -77,8 +77,8 @@ class Foresight:
     def _notes(
         self, group: Group, index: int, trajectory: Trajectory, predictions: Predictions
     ) -> list[Note]:
-        before = [clean(step.observation) for step in trajectory.steps]
-        after = [clean(text) for text in observations_after(trajectory)]
+        before = [strip_and_truncate(step.observation) for step in trajectory.steps]
+        after = [strip_and_truncate(text) for text in observations_after(trajectory)]
         states = [*before, *after[-1:]] or [""]
         rows = likenesses(predictions, states, self.predictor.horizon, self.measure)
         return [
@@ -106,7 +106,7 @@ def _prediction_evidence(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
     """Truncate the predictions for use as evidence in a note. None marks an exact match."""
-    texts = [clean(text) for text in predicted[:horizon]]
+    texts = [strip_and_truncate(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
     parts = (

@@ -192,7 +192,9 @@ def _format_more(hint: Hint, groups: Mapping[str, str], view: View) -> str:
         return ""
     words = dict(groups)
     wanted = {field for _, field, _, _ in Formatter().parse(hint.more) if field}
-    offered = {name: tool for text in tools_of(view).values() for name, tool in _parse_tools(text)}
+    offered = {
+        name: tool for text in tool_schema_items(view).values() for name, tool in _parse_tools(text)
+    }
     if offered:
         words["tools"] = ", ".join([*offered][:_MAX_TOOLS])
     schema = offered.get(words.get("tool", ""))
@@ -204,7 +206,7 @@ def _format_more(hint: Hint, groups: Mapping[str, str], view: View) -> str:
     return hint.more.format_map(words) if wanted <= words.keys() else ""
 
 
-def tools_of(view: View) -> dict[str, str]:
+def tool_schema_items(view: View) -> dict[str, str]:
     """Return the items of ``info`` that contain tool schemas."""
     texts = view.info.items()
     return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
@@ -282,7 +284,7 @@ class FailureInterface:
         """Add notes and a hint to a view; see :class:`~coevo_gym.core.seams.Interface`."""
         observation, texts = view.observation, dict[str, str]()
         if self.schema_notes:
-            texts = {key: annotate_tools(text) for key, text in tools_of(view).items()}
+            texts = {key: annotate_tools(text) for key, text in tool_schema_items(view).items()}
             observation = annotate_documents(observation)
         if self.error_hints and (hint := hint_after(view)):
             observation = f"{observation}\n{hint}" if observation else hint

@@ -287,7 +287,7 @@ class FailureProfile:
         self._window, self._total = _Tally(), _Tally()
 
     @property
-    def window(self) -> Window:
+    def window_or_total(self) -> Window:
         """Return the label statistics of the current window, or of all steps if it is empty."""
         return self._window.to_window() or self.total
 
@@ -307,7 +307,7 @@ class FailureProfile:
             self._end_window()
 
     def _end_window(self) -> None:
-        seen, config = self.window, self.config
+        seen, config = self.window_or_total, self.config
         self.on = choose_cues(seen, self.on, config)
         self.utilities = update_utilities(self.utilities, seen, config, clip=self.clip)
         self._window, self._steps = _Tally(), 0
@@ -315,7 +315,7 @@ class FailureProfile:
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers of cue updates and active cues, and each label's share of turns."""
-        seen = self.window
+        seen = self.window_or_total
         turns = sum(label.turns for label in seen.values())
         return {
             "evolutions": float(self.evolutions),

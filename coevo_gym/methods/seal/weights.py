@@ -276,11 +276,13 @@ class Reweighted:
     ) -> list[list[Advantage]]:
         """Weight the groups' advantages; see :class:`~coevo_gym.core.seams.Transform`."""
         return [
-            self._weigh(group, notes, judged)
+            self._weigh_and_record(group, notes, judged)
             for group, judged in zip(groups, advantages, strict=True)
         ]
 
-    def _weigh(self, group: Group, notes: Notes, judged: Sequence[Advantage]) -> list[Advantage]:
+    def _weigh_and_record(
+        self, group: Group, notes: Notes, judged: Sequence[Advantage]
+    ) -> list[Advantage]:
         labels = [
             [note.label for note in notes.of(TURN_LABEL, group.id, index)]
             for index in range(len(group.trajectories))

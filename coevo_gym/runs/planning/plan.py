@@ -15,7 +15,7 @@ from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.registry import METHODS, load_object
 from coevo_gym.core.setting_sections import flatten
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.methods.published import differences, follows_the_paper
+from coevo_gym.methods.published import differences, paper_covers
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, unapproved_code
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import H200, Device
@@ -181,7 +181,7 @@ def _differences_from_paper(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Yield the settings that differ from those of CoEvolve's paper."""
     arms, benchmark = arm_configs(config).values(), config.benchmark.name
     methods = [arm.method for arm in arms]
-    if config.policy.kind not in LANGUAGE_MODELS or not follows_the_paper(
+    if config.policy.kind not in LANGUAGE_MODELS or not paper_covers(
         benchmark, config.policy.model.path, methods
     ):
         return
