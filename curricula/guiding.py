@@ -121,7 +121,7 @@ class Guiding:
         }
         return {name: changes for name, changes in by_memory.items() if changes}
 
-    def metrics(self) -> dict[str, float]:
+    def take_metrics(self) -> dict[str, float]:
         """Return the time spent and note counts since the last call, and the memories' metrics.
 
         ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` that of one study.

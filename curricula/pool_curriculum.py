@@ -37,7 +37,7 @@ from coevo_gym.curricula.growth.signal_growth import (
 )
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
 from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, sentences_advice
-from coevo_gym.curricula.pool.task_pool import TaskPool, require_practisable
+from coevo_gym.curricula.pool.task_pool import TaskPool, require_trainable_with_goal
 from coevo_gym.curricula.pool.task_stats import CAP, Outcomes
 from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
@@ -174,7 +174,7 @@ class PoolCurriculum:
             TaskError: if a group's task is an open task; then no group is recorded.
         """
         for group in groups:
-            require_practisable(group.task, "record")
+            require_trainable_with_goal(group.task, "record")
             if not all(isinstance(t, Trajectory) for t in group.trajectories):
                 raise SplitLeakError(
                     f"{group.id} contains episodes that are not training episodes."

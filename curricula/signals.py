@@ -219,7 +219,7 @@ class SignalDetector:
         self._warned = False
 
     @property
-    def forgotten(self) -> Mapping[Reading, int]:
+    def forgetting_counts(self) -> Mapping[Reading, int]:
         """Number of times that forgetting was detected, for each way of combining past outcomes."""
         return self._forgotten
 
@@ -248,7 +248,10 @@ class SignalDetector:
         ]
         for group in groups:
             self._add_visit(group)
-        self._warn_if_mostly_rare(signals, sum(map(len, patterns)))
+        if self._total >= self.config.n_min:
+            self._tested += sum(map(len, patterns))
+            self._flagged += sum(signal.kind == RARE for signal in signals)
+        self._warn_if_mostly_rare()
         return signals
 
     def state_dict(self) -> dict[str, Any]:
@@ -331,16 +334,12 @@ class SignalDetector:
         visit = Visit(math.fsum(scores) / len(scores), max(scores))
         self._windows.setdefault(group.task.id, deque(maxlen=self.config.window)).append(visit)
 
-    def _warn_if_mostly_rare(self, signals: Sequence[Signal], episodes: int) -> None:
+    def _warn_if_mostly_rare(self) -> None:
         """Log a single warning if more than half of the judged episodes are classified as rare.
 
         At least ``n_min`` episodes must be judged first, because a batch may be a single group
         whose rollouts all show the same rare behaviour.
         """
-        if self._total < self.config.n_min:
-            return
-        self._tested += episodes
-        self._flagged += sum(signal.kind == RARE for signal in signals)
         if self._warned or self._tested < self.config.n_min or 2 * self._flagged <= self._tested:
             return
         self._warned = True

@@ -128,7 +128,7 @@ class Loop:
         metrics["round_s"] = perf_counter() - updated
         late = config.spent_share(state) >= config.evaluate_from
         self._evaluate(due=late and _is_due(state.step, config.evaluate_every_steps))
-        metrics |= self.guiding.metrics() | state.metrics()
+        metrics |= self.guiding.take_metrics() | state.metrics()
         metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
         metrics["cpu_s"] = process_time() - processor
         events.on_step(metrics)

@@ -140,7 +140,7 @@ def run_tickets(parts: RolloutParts) -> Collected:
     groups: list[Group] = []
     answers: list[AnswerCounts] = []
     finished = 0
-    while n_ready := session.n_ready:
+    while n_ready := session.n_ready_tickets:
         items = [session.take(policy_version=version) for _ in range(n_ready)]
         tickets = [ticket for ticket in items if isinstance(ticket, Ticket)]
         if not tickets:  # other clients of the session have taken them in the meantime
@@ -245,7 +245,7 @@ class GroupStream:
     def _draw_tasks(self, step: _Step) -> bool:
         """Draw tasks for more groups if the limit allows it; return True if tasks were drawn."""
         ahead = self._config.max_staleness * self._config.groups_per_step
-        n_open = self._session.n_open - step.n_closed
+        n_open = self._session.n_open_groups - step.n_closed
         most = min(ahead + step.n_wanted - n_open, self._config.groups_per_step)
         if most > 0:
             self._session.open_step(most)
@@ -254,7 +254,7 @@ class GroupStream:
     def _start_episodes(self, step: _Step) -> None:
         """Start episodes while envs are free and tickets are available."""
         version = self._parts.learner.version
-        while self._stream.has_room and (self._session.n_ready or self._draw_tasks(step)):
+        while self._stream.has_room and (self._session.n_ready_tickets or self._draw_tasks(step)):
             ticket = self._session.take(policy_version=version)
             if not isinstance(ticket, Ticket):
                 return

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.explorer import Exploration
-from coevo_gym.curricula.pool.task_pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train_split
 from coevo_gym.curricula.signals import UNGUIDED
 from simulated.benchmark import (
     NAME,
@@ -60,7 +60,7 @@ class SkillExplorer:
         return tuple(self._draw_native_task(rng) for _ in range(n))
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:
-        task = require_train(context.task, "explore from")
+        task = require_train_split(context.task, "explore from")
         if context.target:
             world = self._draw_targeted_world(context.target, rng)
         elif context.kind == UNGUIDED:

@@ -119,7 +119,10 @@ class _Run:
         """Run one update: request episodes, play them, form groups and learn from the groups."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
-        items = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
+        items = [
+            session.take(policy_version=self.learner.version)
+            for _ in range(session.n_ready_tickets)
+        ]
         tickets = [ticket for ticket in items if isinstance(ticket, Ticket)]
         size = session.group_size  # tickets of a group are consecutive
         groups = [tickets[at : at + size] for at in range(0, len(tickets), size)]

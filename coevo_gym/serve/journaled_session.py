@@ -25,7 +25,7 @@ from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
-from coevo_gym.curricula.pool.task_pool import require_practisable
+from coevo_gym.curricula.pool.task_pool import require_trainable_with_goal
 from coevo_gym.curricula.saved import MAX_COUNT
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import (
@@ -161,7 +161,7 @@ class JournaledSession(TaskSession):
         self._base = self._kept.now - monotonic()
         self.replayed = self._session.counts["taken"] > 0
         for id in list(self._kept.mine):  # the processes that ran these episodes have ended
-            self.give_back(self._with_epoch(id), EndReason.WORKER_LOST)
+            self.give_back(self._add_epoch_to_id(id), EndReason.WORKER_LOST)
         self._start_due_round()
 
     @property
@@ -316,7 +316,7 @@ class JournaledSession(TaskSession):
         self.close()
 
     def _execute(self, call: SessionCall[AnswerT], **keywords: Any) -> AnswerT:
-        """Execute a call; see :meth:`Recorded.execute`."""
+        """Execute a call (see :meth:`Recorded.execute`), then start a round if one is due."""
         record = self._kept
         record.now = max(record.now, self._base + self._monotonic())
         try:
@@ -326,11 +326,11 @@ class JournaledSession(TaskSession):
 
     # Ticket names: tickets from before a load must not be confused with later ones.
 
-    def _with_epoch(self, id: str) -> str:
+    def _add_epoch_to_id(self, id: str) -> str:
         return f"{id}@{self._kept.epoch}"
 
     def _add_epoch(self, ticket: Ticket) -> Ticket:
-        return replace(ticket, id=self._with_epoch(ticket.id))
+        return replace(ticket, id=self._add_epoch_to_id(ticket.id))
 
     def _remove_epoch(self, ticket_id: str) -> str:
         """Remove the ``@`` suffix from a ticket id. Tickets of another epoch get an unknown id."""
@@ -382,7 +382,7 @@ class JournaledSession(TaskSession):
             if self._stop.is_set() or self._kept.broken is not None or epoch != self._kept.epoch:
                 return  # due again when the journal is opened, or cancelled by a load
             for task in result.accepted:
-                require_practisable(task, "add to the pool")
+                require_trainable_with_goal(task, "add to the pool")
             self._execute(Evolve(result))
             logger.info("round applied round=%s accepted=%d", result.round_id, len(result.accepted))
             self._failures, self._round = 0, None

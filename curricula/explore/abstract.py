@@ -12,7 +12,7 @@ from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict, Task
-from coevo_gym.curricula.explore.guide import is_open
+from coevo_gym.curricula.explore.guide import hides_request
 from coevo_gym.curricula.explore.summarise import step_input
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, choose_exchanges, size
 from coevo_gym.prompts.inquiry import load_inquiry
@@ -130,7 +130,7 @@ class Abstract:
             share = min(1.0, cap / max(1, sum(_size(walk) for _, walk in walks)))
             return {
                 **self._told,
-                "instruction": "" if is_open(context) else context.task.instruction,
+                "instruction": "" if hides_request(context) else context.task.instruction,
                 "known": known,
                 "tasks": tasks,
                 "walks": [
@@ -161,7 +161,7 @@ def _group_by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:
-            of_task.setdefault((context.task.id, is_open(context)), []).append(place)
+            of_task.setdefault((context.task.id, hides_request(context)), []).append(place)
     return list(of_task.values())
 
 

@@ -18,7 +18,7 @@ from coevo_gym.core.seams import Act
 from coevo_gym.core.task import FrozenModel, Split, Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.curricula.explore.guide import Aim, task_to_explore
-from coevo_gym.curricula.explore.walks import MakeEnv, limit_steps
+from coevo_gym.curricula.explore.walks import MakeEnv, unwrap_and_limit_steps
 from coevo_gym.curricula.pool.task_pool import require_trainable
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
@@ -227,7 +227,7 @@ class ScriptedExplorer:
         make_env = self.make_env or (lambda: gym.make(self.benchmark.env_id))
         if context.target:
             far, walks = max(1, far // 2), 1
-        with closing(EnvPool(lambda: limit_steps(make_env(), far), max_envs=1)) as envs:
+        with closing(EnvPool(lambda: unwrap_and_limit_steps(make_env(), far), max_envs=1)) as envs:
             for _ in range(walks):
                 walk = TrainingEpisode(task, seed=int(rng.integers(2**31)))
                 outcome = run_one(walk, self._walker(context, rng), envs)

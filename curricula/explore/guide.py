@@ -28,8 +28,8 @@ MAX_WORDS = 2
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
-def is_open(context: Context) -> bool:
-    """Return True if the task's request is hidden from the explorer."""
+def hides_request(context: Context) -> bool:
+    """Return True if explorers of the context do not see its task's request."""
     return bool(context.target) or context.kind == UNGUIDED
 
 
@@ -122,7 +122,7 @@ class Guide:
         self._room = {"n_actions": n_actions, "done_by": max(1, n_actions - 2), "tasks": tasks}
 
     @cached_property
-    def target(self) -> CuePrompt:
+    def target_prompt(self) -> CuePrompt:
         """The prompt for contexts with a target."""
         return load_cue(self._target)
 
@@ -145,7 +145,7 @@ class Guide:
             "earlier": [list_actions(actions, cap=EARLIER_CHARS) for actions in earlier],
         }
         if context.target:
-            prompt, own = self.target, {**own, "target": _split_tags(context.target)}
+            prompt, own = self.target_prompt, {**own, "target": _split_tags(context.target)}
         else:
             prompt = self.prompt
             own |= {

@@ -24,7 +24,7 @@ from coevo_gym.curricula.explore.explorer import (
     require_explorable,
     select_fittest,
 )
-from coevo_gym.curricula.explore.guide import Guide, is_open
+from coevo_gym.curricula.explore.guide import Guide, hides_request
 from coevo_gym.curricula.explore.summarise import Summarise
 from coevo_gym.curricula.explore.walks import MakeEnv, Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
@@ -232,7 +232,7 @@ class ModelExplorer:
 
     def _walk_start(self, stay: _Stay) -> WalkStart:
         context = stay.context
-        task = self.benchmark.open(context.task) if is_open(context) else context.task
+        task = self.benchmark.open(context.task) if hides_request(context) else context.task
         earlier = [walked.rollout.actions for walked in stay.walked if walked.rollout.steps]
         return WalkStart(task, self.guide(context, stay.brief, earlier), stay.rng)
 

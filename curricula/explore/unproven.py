@@ -15,7 +15,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.gates.solve import Solver, try_task
-from coevo_gym.curricula.pool.task_pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train_split
 from coevo_gym.curricula.signals import UNPROVEN
 
 TRIES = 8
@@ -128,13 +128,13 @@ class UnprovenEvolver:
         ids = {task.id for task in tasks[n:]}
         places = rng.permutation(len(self.native)).tolist()
         others = (task for place in places if (task := self.native[place]).id not in ids)
-        tried = [require_train(task, "try") for task in islice(others, len(tasks))]
-        solved = [try_task(self.solver, task, TRIES).solved for task in tried]
+        tried = [require_train_split(task, "try") for task in islice(others, len(tasks))]
+        solved = [try_task(self.solver, task, TRIES).n_solved for task in tried]
         best = sorted(range(len(tried)), key=lambda place: -solved[place])
         return [tried[place] for place in best[:n]]
 
     def _prepare(self, task: Task, round: Round, *, broken: bool) -> Task:
-        require_train(task, "bring")
+        require_train_split(task, "bring")
         provenance = FrozenDict(kind=UNPROVEN, round=round.id, broken=broken)
         if broken:
             task = (

@@ -90,10 +90,10 @@ class Walks:
         return [walked[place] for place in range(len(episodes))]
 
     def _make_env(self) -> gym.Env[Any, Any]:
-        return limit_steps(self.make_env(), self.max_steps)
+        return unwrap_and_limit_steps(self.make_env(), self.max_steps)
 
 
-def limit_steps(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
+def unwrap_and_limit_steps(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
     """Return the unwrapped env with its step limit lowered to ``max_steps``."""
     inner = cast(TaskEnv, env.unwrapped)
     inner.max_steps = min(inner.max_steps, max_steps)
@@ -111,9 +111,11 @@ class _Patient:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        going = [view for view in views if not _had_no_effect(view)]
+        going = [view for view in views if not _recent_actions_failed(view)]
         acts = iter(self._agent.act(going) if going else ())
-        return [_stop() if _had_no_effect(view) else _stop_if_lost(next(acts)) for view in views]
+        return [
+            _stop() if _recent_actions_failed(view) else _stop_if_lost(next(acts)) for view in views
+        ]
 
 
 def _stop(message: str = "") -> Act:
@@ -124,7 +126,7 @@ def _stop_if_lost(act: Act) -> Act:
     return _stop(act.said) if act.end is not None and act.end.lost else act
 
 
-def _had_no_effect(view: View) -> bool:
+def _recent_actions_failed(view: View) -> bool:
     """Return True if none of the last :data:`MAX_STRAYS` actions had an effect."""
     came = [*(step.info for step in view.history[1:]), view.info] if view.history else []
     latest = came[-MAX_STRAYS:]

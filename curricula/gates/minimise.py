@@ -78,7 +78,7 @@ class _Shortening:
         """Drop all steps that have no effect."""
         idle = [i for i, effect in enumerate(self._replay.effects) if effect is Effect.NOTHING]
         if idle and not self._try_drop(idle):
-            self._rebuild_without(idle)
+            self._try_rebuild_without(idle)
 
     def _drop_loops(self) -> None:
         """Drop sequences of steps that return the engine to an earlier state, longest first."""
@@ -118,7 +118,7 @@ class _Shortening:
             return True
         return False
 
-    def _rebuild_without(self, indices: Sequence[int]) -> None:
+    def _try_rebuild_without(self, indices: Sequence[int]) -> None:
         """Drop the given steps if the task can be rebuilt and verified without them."""
         steps = _remove_steps(self._steps, indices)
         self._env_steps += len(steps)

@@ -51,7 +51,7 @@ class Tries(NamedTuple):
     problem: str = ""
 
     @property
-    def solved(self) -> int:
+    def n_solved(self) -> int:
         """Number of valid attempts that solved the task."""
         return sum(trajectory.success for trajectory in self.ended)
 
@@ -132,7 +132,7 @@ class SolveGate:
         """Try the task and check its solve rate; see :class:`Gate`."""
         settings = self.settings
         tried = try_task(self.solver, candidate.the_task, settings.tries, tip=settings.tip)
-        n, solved = len(tried.ended), tried.solved
+        n, solved = len(tried.ended), tried.n_solved
         steps = candidate.env_steps + tried.env_steps
         if not n:
             return replace(candidate, said=f"could not be tried: {tried.problem}", env_steps=steps)

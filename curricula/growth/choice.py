@@ -195,7 +195,7 @@ class Ranked(ContextChoice):
         ]
 
     def add_rows(self, practised: Sequence[Context]) -> list[int]:
-        """Return the table row of each context's task."""
+        """Add rows for new tasks to the table, and return the row of each context's task."""
         self.numbers.added([context.task for context in practised])
         rows = (self.numbers.table.row(context.task.id) for context in practised)
         return [row for row in rows if row is not None]

@@ -87,7 +87,7 @@ def _attempts(group: Group) -> tuple[Attempt, ...]:
     )
 
 
-def weaknesses(
+def contexts_from_signals(
     signals: Sequence[Signal],
     groups: Sequence[Group],
     *,
@@ -103,7 +103,7 @@ def weaknesses(
             comparison with rare behaviours.
         bare: True to omit the evidence; see :func:`context_of`.
     """
-    usual = commonest(patterns)
+    usual = describe_commonest(patterns)
     by_id = {(group.id, group.task.id): group for group in groups}
     contexts: Weaknesses = {}
     for signal in signals:
@@ -124,11 +124,11 @@ def weaknesses(
     return contexts
 
 
-def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str, ...]:
-    """Return the most common behaviours as text, most frequent first.
+def describe_commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str, ...]:
+    """Describe the most common behaviours with their counts, most frequent first.
 
     Example:
-        >>> commonest({("search", "buy"): 3, ("search",): 5}, n=1)
+        >>> describe_commonest({("search", "buy"): 3, ("search",): 5}, n=1)
         ('search (5 of 8 episodes)',)
     """
     total = sum(patterns.values())

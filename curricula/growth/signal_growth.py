@@ -16,7 +16,7 @@ from coevo_gym.core.setting_sections import add_default_kinds
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import GUIDED, Blindly, ContextChoice, Offer
-from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
+from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, contexts_from_signals
 from coevo_gym.curricula.growth.targets import Coverage, first_round
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
 from coevo_gym.curricula.saved import Count, validate
@@ -150,7 +150,7 @@ class Reserve(When):
         stats = self.stats
         stats.add(pool)
         n = drafts_wanted(
-            stats.reserve(pool, cap=self.cap),
+            stats.expected_mixed_groups(pool, cap=self.cap),
             every_groups=self.every_groups,
             mean=stats.mean,
             k=stats.group_size,
@@ -312,7 +312,10 @@ class InitialTasks:
         would be detected with ``visit="max"`` and with ``visit="mean"``.
         """
         return {
-            **{f"forgetting_by_{how}": float(n) for how, n in self.detector.forgotten.items()},
+            **{
+                f"forgetting_by_{how}": float(n)
+                for how, n in self.detector.forgetting_counts.items()
+            },
             "distinct_patterns": float(len(self.detector.patterns)),
         }
 
@@ -386,7 +389,9 @@ class SignalGrowth(InitialTasks):
         signals = super().record(groups)
         explored = isinstance(self.config.growth, GuidedGrowth)
         self._pending.update(
-            weaknesses(signals, groups, patterns=self.detector.patterns, bare=not explored)
+            contexts_from_signals(
+                signals, groups, patterns=self.detector.patterns, bare=not explored
+            )
         )
         if self._choice.looks_back:
             self._choice.record(groups)

@@ -15,7 +15,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.growth.choice import ContextChoice, Offer
-from coevo_gym.curricula.pool.task_pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train_split
 from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.curricula.signals import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
@@ -149,7 +149,7 @@ def plan_targets(
             "'unguided' and curriculum.growth.kind to a value other than 'coverage'."
         )
     places = islice(_random_indices(len(native), rng), PROPOSED * n)
-    tasks = [require_train(native[place], "explore from") for place in places]
+    tasks = [require_train_split(native[place], "explore from") for place in places]
     targets = [tags_of(task) for task in tasks]
     indices = cover(targets, counts, len(tasks) if spare else n)
     return [target_context(tasks[place], targets[place]) for place in indices]

@@ -34,7 +34,7 @@ class VectorIndex:
     depend only on the vectors and the order of additions and removals.
 
     The index takes 4 bytes per number; a graph takes the same again plus a few hundred bytes per
-    vector. Removed vectors occupy memory until :meth:`kept` creates an index without them.
+    vector. Removed vectors occupy memory until :meth:`compact_copy` creates an index without them.
 
     Args:
         dim: length of a vector.
@@ -80,7 +80,7 @@ class VectorIndex:
         if row < self._in_graph:
             self._graph.mark_deleted(row)
 
-    def compact(self) -> VectorIndex:
+    def compact_copy(self) -> VectorIndex:
         """Copy the index without the removed vectors. The rest are renumbered in order."""
         index = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
         index._append(self._rows[: self._n][~self._removed[: self._n]])
@@ -136,25 +136,24 @@ class VectorIndex:
         )
 
     @property
-    def approximate(self) -> bool:
-        """True if searches use the graph index. Logs a warning if hnswlib is missing."""
-        if len(self) <= self.exact_up_to:
-            return False
-        if find_spec("hnswlib") is not None:
-            return True
-        logger.warning(
-            "vectors=%d: using exhaustive search, which is slow. %s",
-            len(self),
-            extra_advice("embed"),
-        )
-        return False
+    def uses_graph(self) -> bool:
+        """True if searches use the graph index."""
+        return len(self) > self.exact_up_to and find_spec("hnswlib") is not None
 
     def _find_candidates(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
         """Return the indices of at least ``n`` near vectors per query, sorted by index."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))
-        first = self._extend_graph() if self.approximate else 0  # rows before it are in the graph
+        first = 0  # rows before it are in the graph
+        if self.uses_graph:
+            first = self._extend_graph()
+        elif len(self) > self.exact_up_to:
+            logger.warning(
+                "vectors=%d: using exhaustive search, which is slow. %s",
+                len(self),
+                extra_advice("embed"),
+            )
         parts = []
         if n_graph := min(n, first - int(removed[:first].sum())):
             self._graph.set_ef(max(SEARCHED, n_graph))

@@ -10,7 +10,7 @@ from coevo_gym.core.errors import SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task
 
 
-def require_train(task: Task, action: str) -> Task:
+def require_train_split(task: Task, action: str) -> Task:
     """Return ``task`` if it is labelled as a training task; otherwise raise an error.
 
     The error message names the refused action, such as "add to the pool". :func:`require_trainable`
@@ -39,7 +39,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
         TaskError: if the task is malformed.
         BenchmarkNotInstalled: if the data of the task's benchmark is not installed.
     """
-    require_train(task, action)
+    require_train_split(task, action)
     if benchmark is None and find_spec(task.benchmark) is not None:
         benchmark = get_benchmark(task.benchmark)
     if benchmark is not None:
@@ -51,7 +51,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
     return task
 
 
-def require_practisable(task: Task, action: str) -> Task:
+def require_trainable_with_goal(task: Task, action: str) -> Task:
     """Return ``task`` if it is a training task with a goal; otherwise raise an error.
 
     Raises:
@@ -68,7 +68,7 @@ class TaskPool:
 
     Raises:
         SplitLeakError, TaskError, BenchmarkNotInstalled: if a task may not be used for training;
-            see :func:`require_practisable`.
+            see :func:`require_trainable_with_goal`.
 
     Example:
         >>> pool = TaskPool()
@@ -91,7 +91,7 @@ class TaskPool:
             SplitLeakError, TaskError, BenchmarkNotInstalled: see the constructor; the pool is
                 then unchanged.
         """
-        offered = [require_practisable(task, "add to the pool") for task in tasks]
+        offered = [require_trainable_with_goal(task, "add to the pool") for task in tasks]
         added = []
         for task in offered:
             if task.id not in self._tasks:

@@ -65,7 +65,9 @@ def mixed_chance(p: ArrayLike, k: int) -> Numbers:
     return chance
 
 
-def reserve(rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CAP) -> float:
+def expected_mixed_groups(
+    rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CAP
+) -> float:
     """Return the expected number of mixed groups if each task is tried once more.
 
     R = sum of q(p) over the tasks with fewer than ``cap`` visits, with q of :func:`mixed_chance`.
@@ -77,7 +79,7 @@ def reserve(rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CA
         cap: number of visits after which a task is used up; None for no limit.
 
     Example:
-        >>> reserve([0.5, 0.5, 1.0], [0, 8, 0], k=2)
+        >>> expected_mixed_groups([0.5, 0.5, 1.0], [0, 8, 0], k=2)
         0.5
     """
     chances = mixed_chance(rates, k)
@@ -143,8 +145,12 @@ class TaskStats:
         """Number of visits to each task, shape (n,)."""
         return self.table["visits"]
 
-    def reserve(self, tasks: Iterable[Task] | None = None, *, cap: int | None = CAP) -> float:
-        """Return the expected number of mixed groups if each task is retried; see :func:`reserve`.
+    def expected_mixed_groups(
+        self, tasks: Iterable[Task] | None = None, *, cap: int | None = CAP
+    ) -> float:
+        """Return the expected number of mixed groups if each task is tried once more.
+
+        See :func:`expected_mixed_groups`.
 
         Args:
             tasks: the tasks to count; None for all added tasks.
@@ -154,7 +160,7 @@ class TaskStats:
         if tasks is not None:
             rows = [row for t in tasks if (row := self.table.row(t.id)) is not None]
             rates, visits = rates[rows], visits[rows]
-        return reserve(rates, visits, k=self.group_size, cap=cap)
+        return expected_mixed_groups(rates, visits, k=self.group_size, cap=cap)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON."""
@@ -226,7 +232,7 @@ class Outcomes:
             "mixed_groups": self._groups[MIXED] / max(n, 1),
             "mixed_groups_recent": sum(self._recent) / max(len(self._recent), 1),
             **{f"steps_{outcome}": float(count) for outcome, count in self._steps.items()},
-            "reserve": self.stats.reserve(cap=self.cap),
+            "reserve": self.stats.expected_mixed_groups(cap=self.cap),
         }
 
     def state_dict(self) -> dict[str, Any]:

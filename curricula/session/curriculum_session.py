@@ -178,16 +178,16 @@ class CurriculumSession(TaskSession):
             return self._ledger.outstanding
 
     @property
-    def n_ready(self) -> int:
+    def n_ready_tickets(self) -> int:
         """Number of unreserved tickets that can be issued before a new task must be drawn."""
         with self._lock:
-            return self._ledger.n_ready
+            return self._ledger.n_ready_tickets
 
     @property
-    def n_open(self) -> int:
+    def n_open_groups(self) -> int:
         """Number of groups that have been drawn but not recorded."""
         with self._lock:
-            return self._ledger.n_open
+            return self._ledger.n_open_groups
 
     @property
     def in_step(self) -> bool:
@@ -258,7 +258,7 @@ class CurriculumSession(TaskSession):
             if known is not None:
                 return known
             try:
-                if not self._ledger.can_issue(call.slot):
+                if not self._ledger.can_issue_without_draw(call.slot):
                     if self.groups_per_step > 1:
                         self._ledger.close_step()
                         self._ledger.open_step(self.groups_per_step)
@@ -284,7 +284,8 @@ class CurriculumSession(TaskSession):
                 logger.warning("report dropped ticket=%s: %s", call.ticket, why)
                 return None
             closed = self._ledger.finish(ticket, read_trajectory(call.trajectory))
-            self._record_end(call.ticket, "reported")
+            self._callers.record_end(call.ticket, "reported")
+            self._close_step_if_over()
             return closed
 
     def _give_back(self, call: GiveBack) -> Group | None:
@@ -294,7 +295,8 @@ class CurriculumSession(TaskSession):
             if ticket is None:
                 return None
             closed = self._ledger.give_back(ticket, call.reason, lost=call.lost)
-            self._record_end(call.ticket, "given back")
+            self._callers.record_end(call.ticket, "given back")
+            self._close_step_if_over()
             return closed
 
     def _renew(self, call: Renew) -> bool:
@@ -430,10 +432,10 @@ class CurriculumSession(TaskSession):
         with self._lock:
             self._rounds.discard_all()
             with all_or_nothing(lambda: self._dump(tickets=True), self._load):
-                self._check_sizes(state)
+                self._check_state(state)
                 self._load(state)
                 callers = self._callers.from_state(
-                    state.get("callers"), self._ledger.outstanding, self._ledger.slots
+                    state.get("callers"), self._ledger.outstanding, self._ledger.slots_with_tickets
                 )
                 self._dump()  # a damaged state may fail only when it is used
                 self.curriculum.metrics()
@@ -452,7 +454,7 @@ class CurriculumSession(TaskSession):
         }
         return state | ({"callers": self._callers.state_dict()} if tickets else {})
 
-    def _check_sizes(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         missing = {"groups_per_step", "curriculum", "ledger", "rng"} - state.keys()
         if missing:
             raise ConfigError(
@@ -477,16 +479,12 @@ class CurriculumSession(TaskSession):
             ticket = self._ledger.ticket(id)
             assert ticket is not None  # a lease ends with its ticket
             self._ledger.give_back(ticket, EndReason.WORKER_LOST)
-            self._record_end(id, "lapsed")
+            self._callers.record_end(id, "lapsed")
         slots = self._callers.slots.take_lapsed()
         for slot in slots:
-            self._ledger.release(slot)
+            self._ledger.cancel_slot(slot)
             self._close_step_if_over()
         return len(tickets) + len(slots)
-
-    def _record_end(self, ticket_id: str, how: str) -> None:
-        self._callers.record_end(ticket_id, how)
-        self._close_step_if_over()
 
     def _close_step_if_over(self) -> None:
         """Close an automatically opened step once all of its episodes have ended."""

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.pool.task_pool import require_practisable
+from coevo_gym.curricula.pool.task_pool import require_trainable_with_goal
 from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup, SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
@@ -53,7 +53,7 @@ class GroupLedger:
         >>> curriculum = CurriculumConfig().make(tasks("webshop", "train")[:9])
         >>> ledger = GroupLedger(curriculum, group_size=2)
         >>> ledger.open_step(3)
-        >>> tickets = [ledger.issue() for _ in range(ledger.n_ready)]
+        >>> tickets = [ledger.issue() for _ in range(ledger.n_ready_tickets)]
         >>> len(tickets), len({ticket.task.id for ticket in tickets})
         (6, 3)
     """
@@ -89,7 +89,7 @@ class GroupLedger:
         return tuple(self._out.values())
 
     @property
-    def n_ready(self) -> int:
+    def n_ready_tickets(self) -> int:
         """Number of unreserved tickets that can be issued before a new task must be drawn."""
         unbegun = sum(g.n_unbegun for g in self._groups.values() if g.slot is None)
         return len(self._returned) + unbegun
@@ -100,7 +100,7 @@ class GroupLedger:
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property
-    def n_open(self) -> int:
+    def n_open_groups(self) -> int:
         """Number of groups that have been drawn but not recorded."""
         return len(self._groups)
 
@@ -113,10 +113,10 @@ class GroupLedger:
         """Return the outstanding ticket with the given id, or None if there is none."""
         return self._out.get(id)
 
-    def can_issue(self, slot: str | None = None) -> bool:
+    def can_issue_without_draw(self, slot: str | None = None) -> bool:
         """Return True if a ticket can be issued without drawing a new task from the curriculum."""
         if slot is None:
-            return bool(self._returned) or self._first_unbegun() is not None
+            return bool(self._returned) or self._find_unreserved_group() is not None
         return self._find_group_for_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
@@ -156,7 +156,7 @@ class GroupLedger:
             TaskError: if all tickets of the open step have already been issued.
             SplitLeakError: if the curriculum returns a task that is not a training task.
         """
-        group, index = self._take_next_place(slot)
+        group, index = self._take_or_draw_place(slot)
         place = group.places[index]
         attempt = f"#{place.issued}" if place.issued else ""
         place.issued += 1
@@ -184,7 +184,7 @@ class GroupLedger:
                 "A group accepts only training trajectories, got "
                 f"{type(trajectory).__name__}. Evaluation episodes are never recorded."
             )
-        group = self._group_of(ticket)
+        group = self._require_outstanding(ticket)
         group.check_fit(ticket, trajectory)
         self._remove_ticket(group, ticket)
         if not trajectory.group_id:  # a third-party trainer may not set a group id
@@ -201,7 +201,7 @@ class GroupLedger:
         Raises:
             TaskError: if the ticket is unknown, finished or already given back.
         """
-        group = self._group_of(ticket)
+        group = self._require_outstanding(ticket)
         self._remove_ticket(group, ticket)
         place = group.places[ticket.index]
         place.lost += lost
@@ -222,7 +222,7 @@ class GroupLedger:
             self._returned.append((group.id, ticket.index))
         return self._close_if_over(group)
 
-    def release(self, slot: str) -> Group | None:
+    def cancel_slot(self, slot: str) -> Group | None:
         """Cancel a trainer slot's reserved episodes for which no ticket has been issued.
 
         Returns:
@@ -293,12 +293,12 @@ class GroupLedger:
                 self._close_if_over(group)
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def slots_with_tickets(self) -> tuple[str, ...]:
         """Names of the trainer slots whose groups still have tickets to issue."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
-    def _take_next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
+    def _take_or_draw_place(self, slot: str | None) -> tuple[OpenGroup, int]:
         """Return the group and position of the next ticket, starting a new group if needed.
 
         A slot's places all belong to one group, which is reserved when its first place is issued.
@@ -306,7 +306,7 @@ class GroupLedger:
         if slot is None and self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
-        group = self._first_unbegun() if slot is None else self._find_group_for_slot(slot)
+        group = self._find_unreserved_group() if slot is None else self._find_group_for_slot(slot)
         if group is None:
             if self.in_step:
                 raise TaskError(
@@ -318,7 +318,7 @@ class GroupLedger:
         group.n_begun += 1
         return group, group.n_begun - 1
 
-    def _first_unbegun(self) -> OpenGroup | None:
+    def _find_unreserved_group(self) -> OpenGroup | None:
         """Return the first group that has tickets left and is not reserved for a trainer slot."""
         groups = self._groups.values()
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
@@ -335,7 +335,7 @@ class GroupLedger:
         before = self._rng.bit_generator.state
         try:
             tasks = [
-                require_practisable(task, "practise")
+                require_trainable_with_goal(task, "practise")
                 for task in self.curriculum.next(n_groups, self._rng)
             ]
             if len(tasks) != n_groups:
@@ -357,7 +357,7 @@ class GroupLedger:
         self._n_groups += n_groups
         return groups
 
-    def _group_of(self, ticket: Ticket) -> OpenGroup:
+    def _require_outstanding(self, ticket: Ticket) -> OpenGroup:
         if self._out.get(ticket.id) != ticket:
             raise TaskError(
                 f"Ticket {ticket.id} is not outstanding: it was never issued here, or was "

@@ -13,7 +13,7 @@ from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.curricula.pool.task_pool import require_practisable
+from coevo_gym.curricula.pool.task_pool import require_trainable_with_goal
 from coevo_gym.curricula.saved import Count, Version, validate
 
 
@@ -133,7 +133,7 @@ class OpenGroup:
         ]
         return cls(
             validate(str, data["id"]),
-            require_practisable(Task.from_json(data["task"]), "practise"),
+            require_trainable_with_goal(Task.from_json(data["task"]), "practise"),
             places,
             validate(bool, data["in_step"]),
             validate(Count, data["n_begun"]),

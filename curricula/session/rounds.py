@@ -91,7 +91,7 @@ class Rounds:
             running.result.set_result(result)
         elif mine:
             self._run(running, evolver)
-        return self._apply(running)
+        return self._wait_and_apply(running)
 
     def launch(self, round: Round) -> None:
         """Start a round in its own thread; see ``CurriculumSession.launch_round``."""
@@ -153,7 +153,7 @@ class Rounds:
         with self._lock:
             self._idle.notify_all()
 
-    def _apply(self, running: _RunningRound) -> RoundResult:
+    def _wait_and_apply(self, running: _RunningRound) -> RoundResult:
         """Wait for a round and apply its result, unless another caller has already applied it."""
         error = running.result.exception()
         with self._lock:

@@ -181,7 +181,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             with self._reporting():
                 info = self._bare_env.end_from_outside(info)
         elif self._ticket is not None:
-            self._stream.renew([self._ticket])
+            self._stream.renew_if_due([self._ticket])
         if self._guided is not None:
             observation, info = self._guided.show(self._bare_env, observation, info)
         return observation, reward, terminated, truncated, info

@@ -113,11 +113,11 @@ class TaskStream:
         if isinstance(answer, Later):
             raise TaskError(f"No ticket is available. {answer.reason}")
         if isinstance(self.session, CurriculumSession):
-            self._warn_of_duplicate(answer)
+            self._register_episode(answer)
         return answer
 
-    def _warn_of_duplicate(self, ticket: Ticket) -> None:
-        """Log a warning, once, if a stream of another session runs the same episode."""
+    def _register_episode(self, ticket: Ticket) -> None:
+        """Register the stream's latest episode. Warn once if another session runs it too."""
         episode = ticket.id, ticket.task.id, self.seed_of(ticket)
         other = _episodes.get(episode)
         if other is not None and other.session is not self.session and not self._has_twin:
@@ -138,7 +138,7 @@ class TaskStream:
         """Return the env seed of a ticket's episode."""
         return self.session.seed_of(ticket)
 
-    def renew(self, tickets: Sequence[Ticket]) -> None:
+    def renew_if_due(self, tickets: Sequence[Ticket]) -> None:
         """Renew the leases of running episodes if a quarter of the lease time has passed."""
         if self._renew_s is not None and time.monotonic() - self._renewed >= self._renew_s:
             self._renewed = time.monotonic()
@@ -440,7 +440,7 @@ def practise(
                     reported += 1
                 else:
                     session.give_back(ticket.id, outcome.reason)
-                stream.renew(list(out.values()))
+                stream.renew_if_due(list(out.values()))
         finally:
             for ticket in out.values():
                 session.give_back(ticket.id, EndReason.ABANDONED)

@@ -141,7 +141,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             observations = self._apply_guidance(observations, infos, range(self.num_envs))
         for index in np.flatnonzero(self._envs.over).tolist():
             self._report(index)
-        self._stream.renew([ticket for ticket in self._tickets if ticket is not None])
+        self._stream.renew_if_due([ticket for ticket in self._tickets if ticket is not None])
         return observations, rewards, terminated, truncated, infos
 
     def cut(self, reason: EndReason, mask: NDArray[np.bool_] | None = None) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Signal
 from coevo_gym.core.trajectory import Group, Step
-from coevo_gym.curricula.growth.contexts import alternate_kinds, context_of, weaknesses
+from coevo_gym.curricula.growth.contexts import alternate_kinds, context_of, contexts_from_signals
 from coevo_gym.curricula.growth.evidence import (
     EVIDENCE_CHARS,
     MAX_TEXT,
@@ -132,11 +132,11 @@ def test_a_boundary_context_contains_a_rollout_with_the_opposite_outcome() -> No
         )
         for index in range(3)
     ]
-    (weakness,) = weaknesses(signals, [mixed]).values()
+    (weakness,) = contexts_from_signals(signals, [mixed]).values()
     assert weakness.actions == ("do 0", "do 1", "do 2")
     assert weakness.contrast == ("do 0", "do 1")
     alike = Group("g", TRAIN[0], 1, episodes[1:2])
-    (alone,) = weaknesses([signals[0]], [alike]).values()
+    (alone,) = contexts_from_signals([signals[0]], [alike]).values()
     assert alone.contrast == ()
 
 
@@ -145,14 +145,16 @@ def test_a_rare_context_lists_the_usual_patterns() -> None:
     numbers = {"pattern": ["press"], "count": 1, "total": 70}
     of_rare = {"task_id": TRAIN[0].id, "group_id": "g", "index": 0, "evidence": numbers}
     patterns = {("press", "done"): 40, ("done",): 20, ("!",): 9, ("press",): 1}
-    (rare,) = weaknesses([Signal(kind="rare", **of_rare)], [alike], patterns=patterns).values()
+    (rare,) = contexts_from_signals(
+        [Signal(kind="rare", **of_rare)], [alike], patterns=patterns
+    ).values()
     assert rare.usual == (
         "press > done (40 of 70 episodes)",
         "done (20 of 70 episodes)",
         "! (9 of 70 episodes)",
     )
     assert "usual" in rare.model_dump()
-    (other,) = weaknesses(
+    (other,) = contexts_from_signals(
         [Signal(kind="boundary", **of_rare | {"evidence": {"outcomes": [0.0]}})],
         [alike],
         patterns=patterns,

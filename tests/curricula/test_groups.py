@@ -146,9 +146,9 @@ def test_a_ticket_given_back_is_reissued_before_any_new_one() -> None:
     book, _ = ledger(k=3)
     first, second = book.issue(), book.issue()
     assert book.give_back(first, EndReason.WORKER_LOST) is None
-    assert book.n_ready == 2
+    assert book.n_ready_tickets == 2
     again = book.issue()
-    assert book.n_ready == 1
+    assert book.n_ready_tickets == 1
     assert places([again]) == places([first])
     assert again.id != first.id
     assert book.issue().index == second.index + 1

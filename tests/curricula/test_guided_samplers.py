@@ -99,7 +99,7 @@ class TestGuidedSampler:
         ((recorded, notes),) = curriculum_of(env).noted
         assert (recorded, notes, len(notes)) == (1, env.notes, K)
         assert env.guiding.memories["tally"].metrics() == {"told": 1.0}
-        numbers = env.guiding.metrics()
+        numbers = env.guiding.take_metrics()
         assert numbers["notes.outcome.solved"] == K
 
     def test_memories_are_updated_once_per_step(self) -> None:

@@ -47,7 +47,7 @@ def test_the_graph_beyond_the_exact_limit_finds_nearly_all_neighbours() -> None:
     index = VectorIndex(16, vectors[:1500], exact_up_to=1000)
     index.nearest(queries[:1], 1)
     index.add(vectors[1500:])  # after the graph was made
-    assert index.approximate
+    assert index.uses_graph
     neighbours, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
     hits = [len(set(a) & set(b)) for a, b in zip(neighbours.rows, wanted.rows, strict=True)]
     assert sum(hits) / 500 >= 0.99
@@ -89,7 +89,7 @@ def test_removed_vectors_are_not_found_and_others_keep_their_index(exact_up_to: 
     neighbours = index.nearest(queries, 5).rows
     assert not gone & {*neighbours.ravel().tolist()}
     assert np.mean(neighbours == np.asarray(rest)[wanted]) >= 0.99
-    compact = index.compact()
+    compact = index.compact_copy()
     assert (len(compact), compact.n_removed) == (len(rest), 0)
     assert np.mean(compact.nearest(queries, 5).rows == wanted) >= 0.99
     assert {*index.nearest(queries[:1], 10_000).rows[0].tolist()} == {*rest}

@@ -138,7 +138,7 @@ class TestRequests:
         practice, curriculum = session(k=1)
         for _ in range(2):
             practice.open_step(2, request="open-1")
-        assert practice.n_ready == 2
+        assert practice.n_ready_tickets == 2
         report(practice, take(practice), take(practice))
         closed = practice.close_step(request="close-1")
         assert practice.close_step(request="close-1") == closed != ClosedStep((), ())

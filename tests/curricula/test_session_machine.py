@@ -377,7 +377,7 @@ class Workers(RuleBasedStateMachine):
         """All that is out or was given back can still be run; nothing waits for ever."""
         for ticket in self.session.outstanding:
             self.session.report(ticket.id, trajectory(ticket.task))
-        while self.session.n_ready:
+        while self.session.n_ready_tickets:
             next_ticket = self.session.take()
             assert isinstance(next_ticket, Ticket)
             self.session.report(next_ticket.id, trajectory(next_ticket.task))

@@ -73,7 +73,7 @@ def test_forgetting_is_counted_by_mean_and_maximum_for_either_setting() -> None:
         detector = SignalDetector(DetectorConfig(visit=visit))  # type: ignore[arg-type]
         detector.detect([group([1, 0, 0], TRAIN[0]), group([1, 1, 0], TRAIN[1])])
         detector.detect([group([0, 0, 1], TRAIN[0]), group([0], TRAIN[1])])
-        assert detector.forgotten == {"max": 3, "mean": 1}
+        assert detector.forgetting_counts == {"max": 3, "mean": 1}
 
 
 def test_old_successes_leave_the_forgetting_window() -> None:

@@ -51,7 +51,7 @@ def ledger(k: int = 2, n_tasks: int = 10, **fields: Any) -> tuple[GroupLedger, B
 
 
 def issue_all(book: GroupLedger) -> list[Ticket]:
-    return [book.issue() for _ in range(book.n_ready)]
+    return [book.issue() for _ in range(book.n_ready_tickets)]
 
 
 def finish(book: GroupLedger, tickets: Sequence[Ticket], outcome: float = 1.0) -> list[Group]:
@@ -62,7 +62,7 @@ def finish(book: GroupLedger, tickets: Sequence[Ticket], outcome: float = 1.0) -
 def test_the_tasks_of_a_step_are_drawn_at_once_and_differ() -> None:
     book, curriculum = ledger(k=3, n_tasks=8)
     book.open_step(8)
-    assert book.n_ready == 24
+    assert book.n_ready_tickets == 24
     tickets = issue_all(book)
     assert curriculum.asked == [8]
     assert len({ticket.task.id for ticket in tickets}) == 8
@@ -100,7 +100,7 @@ def test_an_open_step_can_be_extended() -> None:
     book.open_step(2)
     finish(book, issue_all(book))
     book.open_step(1)
-    assert book.n_ready == 2
+    assert book.n_ready_tickets == 2
     finish(book, issue_all(book))
     assert curriculum.asked == [2, 1]
     assert len(book.close_step().groups) == 3
@@ -139,11 +139,11 @@ def test_a_lost_episode_is_run_again_and_a_broken_group_recorded_in_its_step() -
     tickets = issue_all(book)
     finish(book, tickets[1:])
     book.give_back(tickets[0], EndReason.WORKER_LOST)
-    assert book.n_ready == 1
+    assert book.n_ready_tickets == 1
     broken = book.give_back(book.issue(), EndReason.WORKER_LOST)
     assert broken is not None
     assert not broken.whole
-    assert book.n_ready == 0
+    assert book.n_ready_tickets == 0
     assert curriculum.told == []
     assert [group.whole for group in book.close_step().groups] == [False, True]
 
@@ -165,7 +165,7 @@ def test_an_invalid_step_is_refused_and_issues_no_ticket() -> None:
         book = GroupLedger(wrong, group_size=2)
         with pytest.raises(error):
             book.open_step(3)
-        assert book.n_ready == 0
+        assert book.n_ready_tickets == 0
         assert book.close_step() == ClosedStep((), ())
     assert curriculum.asked == []
 
@@ -202,7 +202,7 @@ def play_moves(book: GroupLedger, moves: Sequence[tuple[str, int]]) -> list[Any]
             book.open_step(1 + choice % 3)
         elif move == "close":
             seen.append(book.close_step())
-        elif move == "issue" and book.n_ready:
+        elif move == "issue" and book.n_ready_tickets:
             ticket = book.issue()
             seen.append((ticket.group_id, ticket.index, ticket.task.id))
         elif tickets and move == "finish":

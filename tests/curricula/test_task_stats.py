@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from coevo_gym.curricula.pool.task_stats import (
     Outcomes,
     TaskStats,
+    expected_mixed_groups,
     expected_rates,
     mixed_chance,
-    reserve,
 )
 from coevo_gym.curricula.pool_curriculum import CoveredTags, PoolCurriculum
 from coevo_gym.envs.tags import tags_of
@@ -54,10 +54,10 @@ def test_the_chance_of_a_mixed_group_equals_hand_computed_values(
 def test_the_reserve_excludes_used_up_tasks() -> None:
     rates, visits = [0.5, 0.9, 0.9], [0, 7, 8]
     once = 0.9921875 + 0.56953278
-    assert reserve(rates, visits, k=8) == pytest.approx(once)
-    assert reserve(rates, visits, k=8, cap=None) == pytest.approx(once + 0.56953278)
-    assert reserve(rates, visits, k=8, cap=7) == pytest.approx(0.9921875)
-    assert reserve([], [], k=8) == 0
+    assert expected_mixed_groups(rates, visits, k=8) == pytest.approx(once)
+    assert expected_mixed_groups(rates, visits, k=8, cap=None) == pytest.approx(once + 0.56953278)
+    assert expected_mixed_groups(rates, visits, k=8, cap=7) == pytest.approx(0.9921875)
+    assert expected_mixed_groups([], [], k=8) == 0
 
 
 # What is kept of tasks.
@@ -75,9 +75,9 @@ def test_counts_are_halved_at_each_visit() -> None:
     assert stats.rates == pytest.approx(expected)
     assert stats.group_size == 4
     chances = [1 - p**4 - (1 - p) ** 4 for p in expected]
-    assert stats.reserve() == pytest.approx(sum(chances))
-    assert stats.reserve(cap=2) == pytest.approx(sum(chances[1:]))
-    assert stats.reserve([C, A, TRAIN[9]]) == pytest.approx(chances[2] + chances[0])
+    assert stats.expected_mixed_groups() == pytest.approx(sum(chances))
+    assert stats.expected_mixed_groups(cap=2) == pytest.approx(sum(chances[1:]))
+    assert stats.expected_mixed_groups([C, A, TRAIN[9]]) == pytest.approx(chances[2] + chances[0])
 
 
 def test_the_mean_is_of_the_last_64_groups_and_between_5_and_95_percent() -> None:
@@ -133,7 +133,7 @@ def test_saved_stats_equal_those_recomputed_from_all_visits(
     mean = float(np.mean(rates[-64:])) if rates else 0.5
     assert stats.mean == pytest.approx(min(max(mean, 0.05), 0.95))
     assert ((stats.rates > 0) & (stats.rates < 1)).all()
-    assert 0 <= stats.reserve() <= stats.reserve(cap=None) <= len(stats)
+    assert 0 <= stats.expected_mixed_groups() <= stats.expected_mixed_groups(cap=None) <= len(stats)
 
 
 # What was practised.

@@ -139,7 +139,7 @@ def test_abandon_and_close_give_the_ticket_back() -> None:
     env.close()
     env.close()
     assert env.session.outstanding == ()
-    assert (env.session.n_ready, curriculum.seen) == (1, [])
+    assert (env.session.n_ready_tickets, curriculum.seen) == (1, [])
 
 
 def test_a_failed_reset_gives_the_ticket_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,5 +350,5 @@ class TestInvalidParts:
 def test_empty_guiding_returns_empty_results() -> None:
     nothing = Guiding()
     assert nothing.guide([Ticket("t", TRAIN[0], "g", 0)]) == [Guidance()]
-    assert (nothing.metrics(), nothing.state_dict()) == ({}, {})
+    assert (nothing.take_metrics(), nothing.state_dict()) == ({}, {})
     assert nothing.examine([]) == Findings()

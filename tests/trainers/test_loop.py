@@ -356,10 +356,10 @@ def test_a_step_whose_tickets_another_client_takes_ends_without_them(
     envs: EnvPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = make_loop(envs, max_steps=2, evaluate_every_steps=0, evolve_every_steps=0)
-    count, tickets = CurriculumSession.n_ready.fget, list[Ticket]()
+    count, tickets = CurriculumSession.n_ready_tickets.fget, list[Ticket]()
     assert count is not None
 
-    def n_ready(session: CurriculumSession) -> int:
+    def n_ready_tickets(session: CurriculumSession) -> int:
         """Between the loop's count and its first take, the other client takes everything."""
         n = count(session)
         if not tickets:
@@ -367,7 +367,7 @@ def test_a_step_whose_tickets_another_client_takes_ends_without_them(
             tickets.extend(ticket for ticket in replies if isinstance(ticket, Ticket))
         return int(n)
 
-    monkeypatch.setattr(CurriculumSession, "n_ready", property(n_ready))
+    monkeypatch.setattr(CurriculumSession, "n_ready_tickets", property(n_ready_tickets))
     loop.step()
     assert loop.state.episodes == 0
     for ticket in tickets:
@@ -411,7 +411,7 @@ def test_a_task_that_cannot_start_breaks_its_own_group_only() -> None:
     assert [metrics["broken_groups"] for metrics in log.metrics] == [1.0, 1.0]
     for group in recorded:
         assert len({trajectory.policy_version for trajectory in group.trajectories}) <= 1
-    assert loop.session.n_ready == 0
+    assert loop.session.n_ready_tickets == 0
 
 
 def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:

@@ -69,7 +69,7 @@ def test_groups_of_a_failed_step_are_recorded_with_the_next_step() -> None:
     run.envs = EnvPool(lambda: gym.make("Toy-v0"))
     run.run()
     assert [len(batch) for batch in curriculum.told] == [8]
-    assert run.session.n_ready == 0
+    assert run.session.n_ready_tickets == 0
 
 
 def test_study_only_steps_are_recorded_without_resampling(envs: EnvPool) -> None:

@@ -241,8 +241,8 @@ def test_a_checkpoint_with_running_episodes_resumes_the_same_groups(
     again.agent = Signed(resumed)
     resumed.version = 2
     again.load_state_dict(json.loads(saved[0]))
-    assert again.session.n_open > 0
-    assert again.session.n_ready > 0
+    assert again.session.n_open_groups > 0
+    assert again.session.n_ready_tickets > 0
     waiting = {group["id"] for group in json.loads(saved[0])["session"]["ledger"]["groups"]}
     closed, report = list[str](), CurriculumSession.report
 
@@ -322,7 +322,7 @@ class TestDynamicSampling:
         assert metrics["groups_set_aside"] == 6.0
         assert metrics["success_before_filter"] == 1.0
         assert loop.state.episodes == 12
-        assert loop.session.n_open == 0
+        assert loop.session.n_open_groups == 0
 
 
 class TestFaults:

@@ -12,7 +12,7 @@ from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.pool.task_pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train_split
 from coevo_gym.provision import extra_advice
 from coevo_gym.store.folder import RunFolder, write_atomic
 from coevo_gym.store.reader import RunReader
@@ -139,7 +139,7 @@ def _require_training_tasks(tasks: Iterable[ExportedTask]) -> list[ExportedTask]
     """Return the tasks as a list; raise an error if a task is not a training task."""
     items = list(tasks)
     for one in items:
-        require_train(one.task, "export")
+        require_train_split(one.task, "export")
     return items
 
 

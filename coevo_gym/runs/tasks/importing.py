@@ -31,7 +31,7 @@ from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.task_pool import require_train, require_trainable
+from coevo_gym.curricula.pool.task_pool import require_train_split, require_trainable
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.tasks.review import timestamp
@@ -163,7 +163,7 @@ class Importer:
             raise TaskError(
                 "the line describes an open task, but only tasks with a goal can be imported"
             )
-        require_train(task, "import")  # a gate checks the content of the built task
+        require_train_split(task, "import")  # a gate checks the content of the built task
         # A reference may do several things in one action; the gates count its effects.
         solution = self._benchmark_of(task.benchmark).demonstration(task)
         draft = Draft(

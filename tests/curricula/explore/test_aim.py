@@ -16,7 +16,7 @@ from coevo_gym.core.task import OPEN, Split
 from coevo_gym.core.trajectory import Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import Found, ScriptedExplorer, select_fittest
-from coevo_gym.curricula.explore.guide import Aim, Guide, is_open, task_to_explore
+from coevo_gym.curricula.explore.guide import Aim, Guide, hides_request, task_to_explore
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.prompts.template import load_cue
 from tests.curricula.episodes import HELD_OUT, TRAIN
@@ -176,7 +176,7 @@ def test_prompts_contain_the_target_but_not_the_task_it_comes_from() -> None:
     assert len(result.draft_verdicts) == 2
     for explored in result.explored:
         assert len(explored.walks) == 2
-        assert is_open(explored.context)
+        assert hides_request(explored.context)
 
 
 def test_hostile_answers_on_a_targeted_walk_raise_no_exception() -> None:
