@@ -99,7 +99,7 @@ def success_rates(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[st
         floor = evaluate(assembly.random_agent(), tasks, envs, seed=config.seed)
         yield RANDOM, floor.success_rate, native[RANDOM]
         for name in (WARMUP, *ARMS):
-            saved = Checkpoints(folder.checkpoints / name).latest()
+            saved = Checkpoints(folder.checkpoints / name).load_latest()
             assert saved is not None
             load_evaluation_weights(assembly.policy, saved.state)
             agent = assembly.agent(assembly.policy).greedy()

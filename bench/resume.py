@@ -186,7 +186,7 @@ class Runs:
         """Return the result of a finished run."""
         run = RunFolder(self.folder / "runs" / name)
         weights = str(read_json(run.summary)["arms"][self.arm]["weights"])
-        saved = Checkpoints(run.checkpoints / self.arm).latest()
+        saved = Checkpoints(run.checkpoints / self.arm).load_latest()
         assert saved is not None
         memories = json.loads(saved.state["loop"]).get("memories", {})
         return End(weights, digest(memories) if memories else "")

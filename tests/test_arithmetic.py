@@ -22,7 +22,7 @@ from coevo_gym.core.arithmetic import (
 )
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.manifest import arithmetic_in, record_arithmetic
+from coevo_gym.runs.manifest import arithmetic_in, check_and_record_arithmetic
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from tests.processes import run
 from tests.runs.conftest import ROOT, TOY
@@ -203,7 +203,7 @@ class TestResume:
     def note(self, folder: RunFolder, before: Arithmetic, **options: bool) -> list[str]:
         manifest = {"arithmetic": [before._asdict()]}
         write_json(folder.manifest, manifest)
-        return list(record_arithmetic(folder, manifest, self.here, **options))
+        return list(check_and_record_arithmetic(folder, manifest, self.here, **options))
 
     here = Arithmetic("native", "New CPU", "AVX512")
 

@@ -251,7 +251,7 @@ def test_numbers_are_not_wrapped_in_a_narrow_terminal(
     monkeypatch.setattr(output, "console", Console(width=width))
     table = Table("policy", "success on val", "95 % interval", "env steps", "mixed groups")
     table.add_row("[bold]static[/]", "75.2%", "70.8% – 79.2%", "80,100", "31.0%")
-    output.print_numbers(table)
+    output.print_table_unwrapped(table)
     text = capsys.readouterr().out
     assert text.count("static") == text.count("policy") == parts
     for cell in ("success on val", "70.8% – 79.2%", "80,100", "mixed groups", "31.0%"):
@@ -266,7 +266,7 @@ def test_each_part_of_a_wide_table_repeats_all_key_columns(
     table = Table("row", "seeds", "against", "difference", "95 % interval", "wins", "p")
     for against in ("static", "shuffled"):
         table.add_row("a row: coevolve", "10", against, "+1.6", "[-0.9, +4.1]", "7 of 10", "0.188")
-    output.print_numbers(table, keys=("row", "against"))
+    output.print_table_unwrapped(table, keys=("row", "against"))
     text = capsys.readouterr().out
     parts = text.count("coevolve") // 2
     assert parts == 2

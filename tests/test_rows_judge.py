@@ -32,9 +32,9 @@ def polite(messages: tuple[tuple[str, str], ...]) -> Say:
 
 def forget() -> None:
     """Forget all verdicts, as another process has never known them."""
-    for court in judges._COURTS.values():
-        court.policy.close()  # type: ignore[attr-defined]
-    judges._COURTS.clear()
+    for model in judges._JUDGE_MODELS.values():
+        model.policy.close()  # type: ignore[attr-defined]
+    judges._JUDGE_MODELS.clear()
 
 
 @contextmanager

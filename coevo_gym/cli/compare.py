@@ -89,7 +89,7 @@ def compare(
             + (f". The other arms: {', '.join(others[1:])}." if others[1:] else "")
         )
     say(str(comparison))
-    if comparison.several:
+    if comparison.has_several_samples:
         say("Below, a task counts as solved if at least half of its episodes succeed.")
     for name, one in final.items():
         say(

@@ -17,8 +17,8 @@ from coevo_gym.cli.output import (
     ask_to_accept_cost,
     errors,
     print_json,
-    print_numbers,
     print_table,
+    print_table_unwrapped,
     say,
     say_to_stderr,
 )
@@ -166,7 +166,7 @@ def evaluate(
         folder_name = default_name(job, identity(job)) if name is None else name
         agreed = yes or ask_to_accept_cost(job.estimates())
         if trials is not None:
-            _run_trials(
+            _run_and_print_trials(
                 TrialFolder.by_name(folder_name), job, progress, overwrite, agreed, as_json=as_json
             )
             return
@@ -193,11 +193,11 @@ def evaluate(
         say(line)
     steps = sum(line.steps for line in evaluation.lines)
     row = replace(job.row(evaluation), env_steps=steps)
-    print_numbers(result_table([row], split.value, samples=samples))
+    print_table_unwrapped(result_table([row], split.value, samples=samples))
     say(f"Look inside: coevo view {folder.path}")
 
 
-def _run_trials(
+def _run_and_print_trials(
     folder: TrialFolder,
     job: EvalJob,
     progress: RunProgress,
@@ -226,7 +226,7 @@ def _run_trials(
             f"excluded from that trial onwards ({folder.lost}). Run the same command to retry them."
         )
     say(f"Trials: {folder.path}")
-    print_numbers(table)
+    print_table_unwrapped(table)
 
 
 ALL = "all"

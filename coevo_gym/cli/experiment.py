@@ -18,7 +18,7 @@ from coevo_gym.cli.output import (
     as_text,
     errors,
     print_json,
-    print_numbers,
+    print_table_unwrapped,
     say,
     say_block,
     say_to_stderr,
@@ -219,12 +219,12 @@ def _run_experiment(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTab
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print each run's plan and requirements in a table, without repeating identical plans."""
-    from coevo_gym.runs.experiments.making import comparable_paper_results
-    from coevo_gym.runs.experiments.needs import omit_language_model_rows
+    from coevo_gym.runs.experiments.making import paper_results_and_notes
+    from coevo_gym.runs.experiments.needs import omit_rows_lacking_language_model
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
-    chosen, cells, why = omit_language_model_rows(chosen)
-    results, differing = comparable_paper_results(chosen, cells)
+    chosen, cells, why = omit_rows_lacking_language_model(chosen)
+    results, differing = paper_results_and_notes(chosen, cells)
     plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}
     for cell in cells[: len({cell.row.name for cell in cells})]:  # the first seed's
         planned = plan_of(cell.config, card)
@@ -276,7 +276,7 @@ def _print_results(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool)
         grid = Table(*columns, title=title or None)
         for row in rows:
             grid.add_row(*map(escape, row))
-        print_numbers(grid, keys=writing.KEYS)
+        print_table_unwrapped(grid, keys=writing.KEYS)
     for note in table.notes:
         say(note)
 

@@ -57,7 +57,7 @@ def print_table(table: Table) -> None:
     _table_console().print(table)
 
 
-def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
+def print_table_unwrapped(table: Table, *, keys: Collection[str] = ()) -> None:
     """Print a table without wrapping its cells.
 
     A table wider than the terminal is split by columns into several tables, one below the other.
@@ -166,12 +166,12 @@ def say_to_stderr(text: str) -> None:
 
 def ask_to_accept_cost(asked: Sequence[CostEstimate]) -> bool:
     """Ask the user to accept the cost of paid models. Return False if there is no terminal."""
-    from coevo_gym.runs.planning.cost import in_words
+    from coevo_gym.runs.planning.cost import describe_costs
 
     paid = [estimate for estimate in asked if estimate.paid]
     if not paid or not (sys.stdin.isatty() and errors.is_terminal):
         return False
-    say_to_stderr(in_words(paid))
+    say_to_stderr(describe_costs(paid))
     return typer.confirm("Continue?", err=True, abort=True)
 
 

@@ -214,7 +214,7 @@ def _play_in_terminal(
 def _save_score(scores: Scores, game: PlayedGame) -> None:
     if game.played is None:
         if game.taken:
-            scores.lose(game.task, len(game.taken), EndReason.ABANDONED, "left")
+            scores.add_lost(game.task, len(game.taken), EndReason.ABANDONED, "left")
         return
     scores.add(game.task, game.played.counted)
     summary = scores.to_json()

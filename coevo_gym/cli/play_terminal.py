@@ -48,7 +48,7 @@ class Hand:
     def __init__(self, console: Console, typed: Read) -> None:
         self.console, self.typed = console, typed
 
-    def show(self, text: str) -> None:
+    def print_markup(self, text: str) -> None:
         """Print markup without highlighting numbers."""
         self.console.print(text, highlight=False)
 
@@ -82,11 +82,11 @@ class Hand:
         text = view.observation.replace(SEPARATOR, "\n")
         task = f"Your task is to: {view.instruction}"  # the panel above shows it
         lines = [line for line in text.split("\n") if line.removesuffix(".") != task]
-        self.show(escape("\n".join(lines)))
+        self.print_markup(escape("\n".join(lines)))
 
     def _list_choices(self, choices: Sequence[str]) -> None:
         for number, choice in enumerate(choices[:_SHOWN], start=1):
-            self.show(f"  {_format_number(number)}  {escape(choice)}")
+            self.print_markup(f"  {_format_number(number)}  {escape(choice)}")
         if len(choices) > _SHOWN:
             self.console.print(f"  … and {len(choices) - _SHOWN} more")
 
@@ -107,18 +107,18 @@ class ShopHand(Hand):
             return
 
         def show(text: str, label: str) -> None:
-            self.show(f"  {_format_number(number[text.lower()])}  {label}")
+            self.print_markup(f"  {_format_number(number[text.lower()])}  {label}")
 
         if page.page == "results":
-            self.show(f"Page {page.number or 0} (Total results: {page.found or 0})")
+            self.print_markup(f"Page {page.number or 0} (Total results: {page.found or 0})")
             for item in page.products:
                 price = f"[bold]{escape(item.price)}[/]"
                 show(item.asin, f"{escape(item.asin)}  {escape(item.title)}  {price}")
         else:
-            self.show(f"[bold]{escape(page.title)}[/]")
-            self.show(f"Price: {escape(page.price)}")
+            self.print_markup(f"[bold]{escape(page.title)}[/]")
+            self.print_markup(f"Price: {escape(page.price)}")
             for option in page.options:
-                self.show(f"{escape(option.name)}:")
+                self.print_markup(f"{escape(option.name)}:")
                 for value in option.values:
                     mark = " [green](chosen)[/]" if value == option.chosen else ""
                     show(value, f"{escape(value)}{mark}")
@@ -140,8 +140,8 @@ class ToolsHand(Hand):
         before = view.history[-1].info.get("bfcl.tools") if view.history else None
         if before != view.info.get("bfcl.tools"):
             names = ", ".join(tool.name for tool in tools)
-            self.show(f"[dim]Functions: {escape(names)}[/]")
-            self.show(
+            self.print_markup(f"[dim]Functions: {escape(names)}[/]")
+            self.print_markup(
                 "[dim]? lists them, ? NAME describes one, NAME alone asks for its arguments, ?? "
                 f"lists {len(choices)} calls to choose by number.[/]"
             )
@@ -152,7 +152,7 @@ class ToolsHand(Hand):
         if line == "??":
             for number, choice in enumerate(choices, start=1):
                 call = choice.rpartition("</think>")[2]
-                self.show(f"  {_format_number(number)}  {escape(call)}")
+                self.print_markup(f"  {_format_number(number)}  {escape(call)}")
             return None
         if line.startswith("?"):
             self._print_documentation(line[1:].strip(), tools)
@@ -165,14 +165,14 @@ class ToolsHand(Hand):
         if not name:
             for tool in tools.values():
                 about = escape(tool.about.partition(". ")[0])
-                self.show(f"  [bold cyan]{escape(tool.signature)}[/] {about}")
+                self.print_markup(f"  [bold cyan]{escape(tool.signature)}[/] {about}")
             return
         document = tools.get(name.partition("(")[0].strip())
         if document is None:
             self.console.print(f"[yellow]There is no function {escape(repr(name[:80]))} here.[/]")
             return
-        self.show(f"[bold cyan]{escape(document.signature)}[/]")
-        self.show(escape(document.text))
+        self.print_markup(f"[bold cyan]{escape(document.signature)}[/]")
+        self.print_markup(escape(document.text))
 
     def _ask_for_arguments(self, tool: Tool) -> str | None:
         """Ask for a call's arguments one by one, and return None if an argument is invalid."""
@@ -279,7 +279,7 @@ def play_episode(
             refusal = action if isinstance(action, RefusedAction) else game.act(action)
             if refusal is not None:
                 _explain_refusal(console, refusal)
-    _tell_outcome(console, game.played, task)
+    _print_outcome(console, game.played, task)
     return game
 
 
@@ -289,7 +289,7 @@ def _explain_refusal(console: Console, refusal: RefusedAction) -> None:
     console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this did not cost a step)[/]")
 
 
-def _tell_outcome(console: Console, played: Played, task: Task) -> None:
+def _print_outcome(console: Console, played: Played, task: Task) -> None:
     """Print the outcome and the grader's checks, starting with failed checks."""
     grade = grade_of(played.counted, task)
     colour = "green" if grade.success else "red"

@@ -138,7 +138,7 @@ def free_space(
 
       coevo runs gc --yes
     """
-    from coevo_gym.runs.folders.removing import find_freeable, free
+    from coevo_gym.runs.folders.removing import delete_freeable, find_freeable
 
     items = find_freeable()
     if as_json:
@@ -146,7 +146,7 @@ def free_space(
             raise ConfigError(
                 "With --json, the command cannot ask for confirmation. Add --dry-run or --yes."
             )
-        freed = 0 if dry_run else free(items)
+        freed = 0 if dry_run else delete_freeable(items)
         rows = [{"path": str(i.path), "why": i.why, "size": i.size} for i in items]
         print_json({"items": rows, "size": sum(item.size for item in items), "freed": freed})
         return
@@ -161,7 +161,7 @@ def free_space(
     if dry_run:
         return
     _confirm("Delete it?", yes)
-    say(f"Freed: {_format_size(free(items))}.")
+    say(f"Freed: {_format_size(delete_freeable(items))}.")
 
 
 def _confirm(question: str, yes: bool) -> None:

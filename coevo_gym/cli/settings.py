@@ -158,10 +158,10 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
     For example: coevo config show quickstart --set seed=1
     """
     from coevo_gym.runs.config import load_config, unapproved_code
-    from coevo_gym.runs.planning.plan import rows_of_arms
+    from coevo_gym.runs.planning.plan import arm_specific_rows
 
     resolved = load_config(source, sets=sets or ())
-    blocks = {"": resolved.rows(), **rows_of_arms(resolved.config)}
+    blocks = {"": resolved.rows(), **arm_specific_rows(resolved.config)}
     for origin in unapproved_code(resolved.config):
         kind = "methods" if origin == resolved.config.plugins.methods else "learners or losses"
         say_to_stderr(f"The {kind} in {origin} are not loaded.")

@@ -16,7 +16,7 @@ from coevo_gym.cli.output import (
     ask_to_accept_cost,
     console,
     print_json,
-    print_numbers,
+    print_table_unwrapped,
     require_writable,
     say,
     say_block,
@@ -165,7 +165,8 @@ def resume(
         from coevo_gym.runs.train import RunSummary
 
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` starts another run.")
-        _print_results(folder, RunSummary.read(folder))
+        _print_results(RunSummary.read(folder))
+        _write_and_announce_report(folder)
         return
     prepare_run(read_manifest(folder)[1], yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.train import resume as resume_run
@@ -243,22 +244,28 @@ def _execute_run(folder: RunFolder, work: Callable[[RunProgress, StopRequest], R
             if folder.manifest.is_file():
                 error.add_note(f"Continue with: {hint}")
             raise
-    _print_results(folder, summary)
+    _print_results(summary)
+    _write_and_announce_report(folder)
 
 
-def _print_results(folder: RunFolder, summary: RunSummary) -> None:
-    """Print the results of a finished run, and the command that opens the results."""
-    from coevo_gym.runs.evolving.answers import in_words, warnings
-    from coevo_gym.view.export.write import write_report
+def _print_results(summary: RunSummary) -> None:
+    """Print the results of a finished run."""
+    from coevo_gym.runs.evolving.answers import describe_answers, unusable_answer_warnings
 
     rows, split = summary.table, summary.split
-    print_numbers(result_table(rows, split, samples=summary.samples, final=summary.final))
+    print_table_unwrapped(result_table(rows, split, samples=summary.samples, final=summary.final))
     say("This is one seed: repeats can differ by more than these intervals.")
     answers = {arm: asked for arm, facts in summary.arms.items() if (asked := facts["answers"])}
     for arm, asked in answers.items():
-        say(f"Model answers in {arm}: {in_words(asked)}")
-    for warning in warnings(answers):
+        say(f"Model answers in {arm}: {describe_answers(asked)}")
+    for warning in unusable_answer_warnings(answers):
         say_to_stderr(f"warning: {warning}")
+
+
+def _write_and_announce_report(folder: RunFolder) -> None:
+    """Write a finished run's report, and print its path and the command that shows the run."""
+    from coevo_gym.view.export.write import write_report
+
     say(f"Report: {write_report(folder)}")
     say(f"Look inside: coevo view {folder.path.name}")
 

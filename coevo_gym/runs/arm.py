@@ -24,7 +24,7 @@ from coevo_gym.curricula.session.curriculum_session import CurriculumSession, Se
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.methods.kit import OnVerdict
-from coevo_gym.runs.assembly import Assembly, check_restored, weights_hash
+from coevo_gym.runs.assembly import Assembly, report_restore_errors, weights_hash
 from coevo_gym.runs.config import ArmConfig
 from coevo_gym.runs.evals.final import FINAL_SCORE
 from coevo_gym.runs.evolving.answers import count_answers
@@ -80,7 +80,7 @@ class Arm:
         self.asked = assembly.explorer_model(settings)
         self.analyst = assembly.analyst_model(settings)
         self._stop_asking = assembly.models.stop
-        method = assembly.method(settings, self._forward_verdict)
+        method = assembly.method(settings, self._forward_verdict_or_stop)
         agent = assembly.agent(self.policy)
         self.learner = make_learner(
             method.learner, self.policy, method.credit, seed=assembly.seed("learner")
@@ -212,7 +212,7 @@ class Arm:
         if self.asked is not None:
             self.asked.meter.count_round(result.round_id, result.usage)
 
-    def _forward_verdict(self, verdict: Verdict) -> None:
+    def _forward_verdict_or_stop(self, verdict: Verdict) -> None:
         if self._closed:
             raise Stopped
         self._on_verdict(verdict)
@@ -244,7 +244,7 @@ class Arm:
                 f"the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or replaced. "
                 "Restore it, or start over with --overwrite."
             )
-        with check_restored(saved, self.policy):
+        with report_restore_errors(saved, self.policy):
             self.policy.load_state_dict(saved.state["policy"])
             self.learner.load_state_dict(saved.state["learner"])
             self.loop.load_state_dict(json.loads(saved.state["loop"]))
@@ -397,7 +397,7 @@ class ArmEvents(Events):
         """Return True if the loop should stop at this step boundary."""
         return self.stop()
 
-    def rewind(self, step: int, n_lines: int = 0) -> None:
+    def delete_records_after(self, step: int, n_lines: int = 0) -> None:
         """Delete the records of all steps after ``step``, or all records if ``step`` is -1.
 
         Of the arm's lines of metrics but its final scores, at most the first ``n_lines`` are kept:

@@ -430,7 +430,7 @@ def configure_torch(config: RunConfig) -> Iterator[None]:
 
 
 @contextmanager
-def check_restored(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
+def report_restore_errors(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
     """Raise a StoreError if a checkpoint cannot be restored or its weights are not finite.
 
     Raises:

@@ -6,7 +6,7 @@ import hashlib
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
     """
     config = resolved.config
     marks = {
-        name: mark for name, arm in arm_configs(config).items() if (mark := mark_of(config, arm))
+        name: mark
+        for name, arm in arm_configs(config).items()
+        if (mark := comparison_caveat(config, arm))
     }
     manifest = {
         "schema": SCHEMA,
@@ -56,11 +58,11 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "origins": dict(resolved.origins),
         "seed": config.seed,
         **({"marks": marks} if marks else {}),
-        "plugins": plugin_hashes(config),
-        **({"code": code} if (code := code_hash(config)) else {}),
+        "plugins": own_code_hashes(config),
+        **({"code": code} if (code := rows_code_hash(config)) else {}),
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
-        "versions": versions(config),
-        "arithmetic": [arithmetic_for(config)._asdict()],
+        "versions": package_versions(config),
+        "arithmetic": [freeze_arithmetic_for(config)._asdict()],
         "git_commit": git_commit(),
     }
     safe: dict[str, Any] = redact_secrets(manifest)
@@ -82,7 +84,7 @@ def record_interface(folder: RunFolder, arm: str, version: str, step: int) -> No
         write_json(folder.manifest, manifest)
 
 
-def mark_of(config: RunConfig, arm: ArmConfig) -> str:
+def comparison_caveat(config: RunConfig, arm: ArmConfig) -> str:
     """Return a caveat about comparing an arm with other arms, or "" if there is none.
 
     The run's own settings count as well, because they apply to the initial tasks of all arms.
@@ -123,7 +125,7 @@ def config_in(manifest: Any, where: str) -> RunConfig:
         raise StoreError(f"{where} has no readable config: {error}") from error
 
 
-def arithmetic_for(config: RunConfig) -> Arithmetic:
+def freeze_arithmetic_for(config: RunConfig) -> Arithmetic:
     """Return the arithmetic that a policy computes with in this process.
 
     Imports PyTorch, and fixes its choice of kernels.
@@ -146,10 +148,13 @@ def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
         raise StoreError(f"The manifest has no readable arithmetic: {stored!r}.") from error
 
 
-def record_arithmetic(
+def check_and_record_arithmetic(
     folder: RunFolder, manifest: dict[str, Any], here: Arithmetic, *, ignore: bool = False
-) -> Iterator[str]:
-    """Record the arithmetic that a run is resumed with, and yield a sentence if bits may differ.
+) -> list[str]:
+    """Record the arithmetic that a run is resumed with, after checking that it is the same.
+
+    Returns:
+        One sentence if results may differ, or [].
 
     Raises:
         ConfigError: if it rounds differently from the run's last arithmetic and ``ignore`` is
@@ -157,7 +162,8 @@ def record_arithmetic(
     """
     before = arithmetic_in(manifest)
     if before == here:
-        return
+        return []
+    remarks = []
     if not here.computes_same_bits_as(before):
         meaning = (
             f"{folder.path.name} was computed with {before}, but this process has {here}. They "
@@ -168,12 +174,13 @@ def record_arithmetic(
             raise ConfigError(
                 f"{meaning} To continue anyway, run: coevo resume {folder.path} --ignore-arithmetic"
             )
-        yield meaning
+        remarks.append(meaning)
     manifest["arithmetic"] = [*manifest["arithmetic"], here._asdict()]
     write_json(folder.manifest, manifest)
+    return remarks
 
 
-def check_unchanged(
+def check_changes(
     manifest: Mapping[str, Any], config: RunConfig, task_sets: Mapping[str, Iterable[Task]]
 ) -> list[str]:
     """Return one sentence for each relevant change since a run was started.
@@ -189,12 +196,12 @@ def check_unchanged(
                 "data or a task file named in the settings has changed. Restore the old data (see "
                 "`coevo doctor`), or start a new run."
             )
-    if manifest.get("code", "") != code_hash(config):
+    if manifest.get("code", "") != rows_code_hash(config):
         raise StoreError(
             f"The functions of {config.benchmark.name} differ from those that this run started "
             "with. Restore them, or start a new run."
         )
-    now = versions(config)
+    now = package_versions(config)
     harmless = {"python"} if arithmetic_in(manifest).kind == "portable" else {}
     changes = [
         f"{package} was {before} and is now {now.get(package, 'missing')}, so results may differ."
@@ -203,7 +210,7 @@ def check_unchanged(
     ]
     if manifest.get("prompt", {}) != prompt_id(config):
         changes.append("The prompt file has changed, so the policy will see a different prompt.")
-    before, files = manifest.get("plugins", {}), plugin_hashes(config)
+    before, files = manifest.get("plugins", {}), own_code_hashes(config)
     changes += [
         f"{Path(config.plugins.methods or '') / name} has changed, so its code may act differently."
         for name in sorted({**before, **files})
@@ -233,7 +240,7 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
     return identity
 
 
-def plugin_hashes(config: RunConfig) -> dict[str, str]:
+def own_code_hashes(config: RunConfig) -> dict[str, str]:
     """Return the content hashes of the user's own code: methods, learners and losses.
 
     Keys are the names of files with methods, the paths of other files, and the names of modules.
@@ -243,7 +250,7 @@ def plugin_hashes(config: RunConfig) -> dict[str, str]:
     return methods | {origin: origin_hash(origin) for origin in map(origin_of, own_code(config))}
 
 
-def code_hash(config: RunConfig) -> str:
+def rows_code_hash(config: RunConfig) -> str:
     """Return a hash of the functions behind a benchmark of rows, or "" for another benchmark."""
     code: str = getattr(get_benchmark(config.benchmark.name), "code", "")
     return digest(code) if code else ""
@@ -254,7 +261,7 @@ def task_set_hash(tasks: Iterable[Task]) -> str:
     return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
 
 
-def versions(config: RunConfig) -> dict[str, str]:
+def package_versions(config: RunConfig) -> dict[str, str]:
     """Return the versions of the packages that a run depends on."""
     packages = {"coevo_gym": __version__, "python": platform.python_version()}
     for package in _PACKAGES + _MODEL_PACKAGES[config.policy.kind]:

@@ -89,11 +89,11 @@ class Silent(ProgressSink):
 SILENT: ProgressSink = Silent()
 
 
-def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
+def max_env_steps_of_episodes(n: int, steps: int) -> tuple[int, str]:
     """Return the maximum number of env steps in ``n`` episodes, as a number and as text.
 
     Example:
-        >>> episodes_ahead(3, 15)
+        >>> max_env_steps_of_episodes(3, 15)
         (45, '3 episodes × up to 15 steps')
     """
     return n * steps, f"{n:,} episode{'s' * (n != 1)} × up to {steps} steps"

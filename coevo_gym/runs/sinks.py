@@ -260,7 +260,7 @@ class ArmSinks:
 
     def __exit__(self, *error: object) -> None:
         for name, sink in list(self._open.items()):
-            self._attempt(name, sink.close)
+            self._call_or_drop_sink(name, sink.close)
         self._open.clear()
 
     def send(self, line: Mapping[str, Any]) -> None:
@@ -271,7 +271,9 @@ class ArmSinks:
         for name in list(self._names):
             progress = self._sent.get(name, _Sent())
             if not progress.has(step, event):
-                self._attempt(name, partial(self._deliver, name, progress, step, event, numbers))
+                self._call_or_drop_sink(
+                    name, partial(self._deliver, name, progress, step, event, numbers)
+                )
 
     def _deliver(
         self, name: str, progress: _Sent, step: int, event: str, numbers: Mapping[str, float]
@@ -284,7 +286,7 @@ class ArmSinks:
         write_json(self._folder.sinks, {**self._read_state(), self._arm: of_arm})
         self._open[name].log(numbers, step)
 
-    def _attempt(self, name: str, do: Callable[[], object]) -> None:
+    def _call_or_drop_sink(self, name: str, do: Callable[[], object]) -> None:
         try:
             do()
         except Exception as error:  # a failing sink must not stop the run

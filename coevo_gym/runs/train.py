@@ -23,22 +23,22 @@ from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.runs.arm import Arm, ArmEvents
-from coevo_gym.runs.assembly import Assembly, check_restored, configure_torch
+from coevo_gym.runs.assembly import Assembly, configure_torch, report_restore_errors
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, demands
 from coevo_gym.runs.evals.final import final_scores, save_final_score
-from coevo_gym.runs.evolving.answers import count_answers, warnings
+from coevo_gym.runs.evolving.answers import count_answers, unusable_answer_warnings
 from coevo_gym.runs.evolving.rounds import StoredEvolver, wrap_evolver
 from coevo_gym.runs.manifest import (
-    arithmetic_for,
-    check_unchanged,
+    check_and_record_arithmetic,
+    check_changes,
+    comparison_caveat,
+    freeze_arithmetic_for,
     make_manifest,
-    mark_of,
     read_manifest,
-    record_arithmetic,
 )
-from coevo_gym.runs.planning.cost import Spending, estimates, require_consent
+from coevo_gym.runs.planning.cost import Spending, estimates, refuse_if_paid
 from coevo_gym.runs.planning.memory import memory_warnings
-from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, max_env_steps_of_episodes
 from coevo_gym.runs.sinks import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (
@@ -150,14 +150,14 @@ def train(
         StoreError: if a file cannot be written.
     """
     folder.check_free(overwrite=overwrite)
-    _require_approval(resolved.config, progress)
+    _require_and_store_approval(resolved.config, progress)
     if not agreed:
-        require_consent(estimates(resolved.config))
+        refuse_if_paid(estimates(resolved.config))
     assembly = Assembly(resolved.config, database=folder.database)
     assembly.check()  # invalid settings of arms fail before the folder and the policy are created
     check_sinks(resolved.config.sinks)
     with configure_torch(resolved.config):
-        warn_if_other(resolved.config.arithmetic, arithmetic_for(resolved.config))
+        warn_if_other(resolved.config.arithmetic, freeze_arithmetic_for(resolved.config))
         manifest = make_manifest(resolved, task_sets=assembly.task_sets)
         for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
             progress.say(f"warning: {warning}")
@@ -193,24 +193,24 @@ def resume(
     """
     with folder.lock():
         manifest, config = read_manifest(folder)
-        _require_approval(config, progress)
+        _require_and_store_approval(config, progress)
         if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
             RunReader(
                 folder.database
             ).check_integrity()  # the report needs complete records of the arms
         assembly = Assembly(config, database=folder.database)
         assembly.check()  # a missing requirement fails here, before the run continues
-        changes = check_unchanged(manifest, config, assembly.task_sets)
+        changes = check_changes(manifest, config, assembly.task_sets)
         with configure_torch(config):
-            here = arithmetic_for(config)
+            here = freeze_arithmetic_for(config)
             warn_if_other(config.arithmetic, here)
-            changes += record_arithmetic(folder, manifest, here, ignore=ignore_arithmetic)
+            changes += check_and_record_arithmetic(folder, manifest, here, ignore=ignore_arithmetic)
             for change in changes:
                 progress.say(change)
             return _run_phases(folder, assembly, progress, stop)
 
 
-def _require_approval(config: RunConfig, progress: ProgressSink) -> None:
+def _require_and_store_approval(config: RunConfig, progress: ProgressSink) -> None:
     """Check that the user has approved what the settings ask for, and tell what this is.
 
     The approval is kept, so that the run can be resumed.
@@ -250,7 +250,7 @@ class _Run:
             store.spell = getattr(self.assembly.policy, "spell", None)
             store.add_tasks(self.assembly.warmup_tasks())
             store.add_evaluated_tasks(map(evaluated_task, self.assembly.held_out_tasks))
-            start = self._load_or_make_start(store)
+            start = self._load_start_or_warm_up(store)
             self._spending.set_cost(WARMUP, Cost(env_steps=start.env_steps))
             table = [
                 table_row(RANDOM, start.random, 0),
@@ -282,15 +282,15 @@ class _Run:
 
     # Baselines, warm-up, D_0.
 
-    def _load_or_make_start(self, store: RunStore) -> RunStart:
+    def _load_start_or_warm_up(self, store: RunStore) -> RunStart:
         checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
         epochs = checkpoints.folder / "epochs"
-        saved = checkpoints.latest()
+        saved = checkpoints.load_latest()
         if saved is None:
             start = self._warm_up(epochs, store)
             checkpoints.save(0, asdict(start))
         else:
-            with check_restored(saved, self.assembly.policy):
+            with report_restore_errors(saved, self.assembly.policy):
                 start = RunStart(**saved.state)
                 self.assembly.policy.load_state_dict(start.policy)
         for name, outcomes in start.outcomes.items():
@@ -333,7 +333,7 @@ class _Run:
         tasks = self.assembly.held_out_tasks if tasks is None else tasks
         n = len(tasks) * self.config.evaluation.samples
         self.progress.begin_phase(phase, total=n)
-        self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
+        self.progress.expect(*max_env_steps_of_episodes(n, self.assembly.max_steps), whole=True)
 
         def report(done: int) -> None:
             # With the tiny policy a phase is short, so its last line, with the result, is enough.
@@ -374,20 +374,20 @@ class _Run:
             if round is None or round in rounds:
                 continue
             rounds.append(round)
-            result = self._find_tasks(round.n_wanted, round, evolver, store)
-            self._spending.add_first_round(round, result)
+            result = self._run_first_round(round.n_wanted, round, evolver, store)
+            self._spending.add_first_round_cost(round, result)
             if asked is not None:
                 asked.meter.count_round(round.id, result.usage)
         assembly.models.finish_arm("")
 
-    def _find_tasks(
+    def _run_first_round(
         self, wanted: int, round: Round, evolver: StoredEvolver, store: RunStore
     ) -> RoundResult:
         self.progress.begin_phase("first task set", total=wanted)
         self._found = 0
         result = evolver.run(round)
         self._found = None
-        for warning in warnings({"first task set": count_answers(result.usage)}):
+        for warning in unusable_answer_warnings({"first task set": count_answers(result.usage)}):
             self.progress.say(f"warning: {warning}")
         if not result.accepted:
             if result.held:
@@ -418,7 +418,7 @@ class _Run:
         self._check_stop()
         self._found += verdict.accepted
         if (asked := self.assembly.explorer_model(None)) is not None:
-            self._spending.report_search(asked.meter)
+            self._spending.report_search_cost(asked.meter)
         self.progress.update(self._found)
 
     def _check_stop(self) -> None:
@@ -469,12 +469,12 @@ class _Run:
 
     def _restore_or_initialise(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
         """Restore an arm from its last checkpoint, or initialise an arm that has no checkpoint."""
-        saved, events = checkpoints.latest(), arm.events
+        saved, events = checkpoints.load_latest(), arm.events
         if saved:
-            events.rewind(saved.step, saved.state["lines"])
+            events.delete_records_after(saved.step, saved.state["lines"])
             arm.load(saved)
             return
-        events.rewind(-1)
+        events.delete_records_after(-1)
         if arm.first_round:
             arm.loop.run_round(arm.first_round)
         arm.loop.state.evaluated = 0  # the warm-up's evaluation is the first one of this arm
@@ -511,7 +511,7 @@ class _Run:
             loop.state.env_steps,
             usage=loop.state.total_usage,
             curriculum=outcome["curriculum"],
-            mark=mark_of(self.config, self.assembly.arms[arm.name]),
+            mark=comparison_caveat(self.config, self.assembly.arms[arm.name]),
         )
         return row, outcome
 

@@ -58,17 +58,17 @@ class Checkpoints:
                 lambda file: f"step-{step:06d}.{_hash_file(file)}.pt",
             )
         with report_store_errors(self.folder):
-            for at, old in self._find_files():
+            for at, old in self._find_steps_and_files():
                 if at == step and old != path:
                     old.unlink()
-            for _, old in self._find_files()[self.keep :]:
+            for _, old in self._find_steps_and_files()[self.keep :]:
                 if old != path:  # there may be later files that cannot be read
                     old.unlink()
         return path
 
-    def latest(self) -> Checkpoint | None:
-        """Return the latest intact checkpoint, or None. Damaged checkpoints are logged."""
-        for step, path in self._find_files():
+    def load_latest(self) -> Checkpoint | None:
+        """Load the latest intact checkpoint, or return None. Damaged files are renamed."""
+        for step, path in self._find_steps_and_files():
             try:
                 actual = _hash_file(path)
             except OSError as error:
@@ -88,7 +88,7 @@ class Checkpoints:
         Raises:
             StoreError: if it does not exist or is damaged.
         """
-        for number, path in self._find_files():
+        for number, path in self._find_steps_and_files():
             if number == step:
                 if not _is_intact(path):
                     raise StoreError(
@@ -100,17 +100,17 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, even a damaged one, latest first."""
-        return [step for step, _ in self._find_files()]
+        return [step for step, _ in self._find_steps_and_files()]
 
     def older_files(self) -> list[Path]:
         """Return the checkpoints that are older than the latest intact checkpoint."""
-        paths = [path for _, path in self._find_files()]
+        paths = [path for _, path in self._find_steps_and_files()]
         for number, path in enumerate(paths[:-1]):
             if _is_intact(path):
                 return paths[number + 1 :]
         return []
 
-    def _find_files(self) -> list[tuple[int, Path]]:
+    def _find_steps_and_files(self) -> list[tuple[int, Path]]:
         """Return the step and path of each checkpoint, latest first."""
         matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*.pt")]
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)

@@ -29,7 +29,7 @@ from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
 from coevo_gym.store.folder import file_identity, open_to_write, report_store_errors, transaction
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
-from coevo_gym.store.rows import Decision, StoredRound, names_to_row, note_to_row
+from coevo_gym.store.rows import Decision, StoredRound, join_names, note_to_row
 from coevo_gym.store.sampled import (
     Spell,
     advantage_to_json,
@@ -100,7 +100,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
     PRIMARY KEY (arm, step, task_id, sample));
 """
 """SQL that creates the tables. ``kinds`` (of signals) and ``advice`` (ids) are lists that
-:func:`names_to_row` wrote. ``words`` is an episode's id and actions in lower case, ``first`` is
+:func:`join_names` wrote. ``words`` is an episode's id and actions in lower case, ``first`` is
 true for the round that found D_0, ``counts`` is the JSON of :meth:`StoredRound.counts`, and
 ``verdicts.kind`` is the kind of the draft's context. The index ``listed`` contains every column
 that lists of episodes filter, search and sort by, so that they do not read the bodies."""
@@ -391,7 +391,7 @@ class RunStore(RunReader):
         successes = sum(trajectory.success for trajectory in arrived)
         score = sum(trajectory.score for trajectory in arrived) / max(1, len(arrived))
         counts = (group.size, len(arrived), successes, score)
-        self._insert("groups", arm, group.id, step, group.task.id, *counts, names_to_row(kinds))
+        self._insert("groups", arm, group.id, step, group.task.id, *counts, join_names(kinds))
 
     def _add_trajectory(
         self,
@@ -417,8 +417,8 @@ class RunStore(RunReader):
         self._insert(
             "trajectories",
             *(arm, group.id, position, step, group.task.id, trajectory.policy_version),
-            *(*outcome, len(trajectory.steps), names_to_row(kinds), errors),
-            *(names_to_row(advice_ids(trajectory.cue_ids)), words, body),
+            *(*outcome, len(trajectory.steps), join_names(kinds), errors),
+            *(join_names(advice_ids(trajectory.cue_ids)), words, body),
         )
 
     def _intern_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:

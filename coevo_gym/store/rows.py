@@ -155,14 +155,14 @@ class StoredNote(NamedTuple):
     note: Note
 
 
-def names_to_row(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Join distinct names into a string such as ``,a,b,``, in which SQL can find each name."""
     distinct = ",".join(dict.fromkeys(names))
     return f",{distinct}," if distinct else ""
 
 
-def names_from_row(text: str) -> tuple[str, ...]:
-    """Return the names in a string from :func:`names_to_row`."""
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names in a string from :func:`join_names`."""
     return tuple(name for name in text.split(",") if name)
 
 

@@ -17,9 +17,9 @@ from coevo_gym.view.model.evals import (
     episode_page,
     eval_detail,
     eval_list,
-    evaluation_detail,
+    run_evaluation_detail,
 )
-from coevo_gym.view.model.measures import run_measures, task_set
+from coevo_gym.view.model.measures import run_measures, task_set_comparison
 from coevo_gym.view.model.notes import arm_notes
 from coevo_gym.view.model.rounds import round_detail, round_list
 from coevo_gym.view.model.run_progress import progress_of
@@ -74,7 +74,7 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}": run_detail,
     "runs/{run}/progress": progress_of,
     "runs/{run}/measures": run_measures,
-    "runs/{run}/task-set": task_set,
+    "runs/{run}/task-set": task_set_comparison,
     "runs/{run}/arms/{arm}/steps": step_table,
     "runs/{run}/arms/{arm}/groups/{id}": group_detail,
     "runs/{run}/arms/{arm}/notes": arm_notes,
@@ -83,7 +83,7 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/trajectories/{id}": trajectory_detail,
     "runs/{run}/tasks/{id}": task_detail,
     "runs/{run}/drafts/{id}": draft_detail,
-    "runs/{run}/evaluations/{arm}/{step}": evaluation_detail,
+    "runs/{run}/evaluations/{arm}/{step}": run_evaluation_detail,
     "evals": eval_list,
     "evals/{eval}": eval_detail,
     "evals/{eval}/episodes/{id}": episode_detail,
@@ -139,6 +139,6 @@ def make_response(collection: RunCollection, path: str, query: Query) -> Shape:
                 source = collection.run(parts.pop("run"))
             elif "eval" in parts:
                 source = collection.evaluation(parts.pop("eval"))
-            with source.keep_open() if isinstance(source, ShownRun) else nullcontext():
+            with source.reuse_reader() if isinstance(source, ShownRun) else nullcontext():
                 return make(source, *parts.values(), *([query] if queried else []))
     raise NotFound(f"The path /api/{path[:200]} does not exist.")

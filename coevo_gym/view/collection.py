@@ -120,7 +120,7 @@ class ShownRun:
         return reader
 
     @contextmanager
-    def keep_open(self) -> Iterator[None]:
+    def reuse_reader(self) -> Iterator[None]:
         """Context manager that lets this thread use one reader instead of one per query."""
         outer = getattr(self._open, "readers", None)
         self._open.readers = [] if outer is None else outer

@@ -163,7 +163,7 @@ class Selected(NamedTuple, Generic[RowT]):
     paging: dict[str, int]
 
 
-def select(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[RowT]:
+def select_page(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[RowT]:
     """Filter, sort and paginate rows in memory.
 
     Raises:
@@ -214,7 +214,7 @@ def _make_test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], boo
     return lambda row: matches(value_of(row, rule.field), wanted)
 
 
-def _contains(values: Sequence[str], wanted: str) -> bool:
+def _matches_choice(values: Sequence[str], wanted: str) -> bool:
     if wanted == "any":
         return bool(values)
     return not values if wanted == "none" else wanted in values
@@ -226,7 +226,7 @@ def _satisfies_bound(value: float | None, bounds: Sequence[float], sign: int) ->
 
 _MATCHES: Mapping[Op, Callable[[Any, Sequence[Any]], bool]] = {
     "is": lambda value, wanted: value in wanted or str(value) in wanted,
-    "has": lambda values, wanted: any(_contains(values, one) for one in wanted),
+    "has": lambda values, wanted: any(_matches_choice(values, one) for one in wanted),
     "from": lambda value, bounds: _satisfies_bound(value, bounds, 1),
     "to": lambda value, bounds: _satisfies_bound(value, bounds, -1),
     "more": lambda value, flags: value is not None and (value > 0) in flags,

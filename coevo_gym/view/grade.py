@@ -118,7 +118,9 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[GradeCheck
         elif isinstance(value, bool):
             yield GradeCheck(_to_words(name), value)
         elif name in _SHARES and isinstance(value, (int, float)):
-            yield GradeCheck(_to_words(name), *_describe_share(name, value, sizes.get(name, 1)))
+            yield GradeCheck(
+                _to_words(name), *_share_passed_and_remark(name, value, sizes.get(name, 1))
+            )
         elif isinstance(value, (int, float)):
             yield GradeCheck(_to_words(name), None, "none asked" if value < 0 else f"{value:g}")
         elif value and value != "pass":
@@ -133,7 +135,7 @@ def _required_counts(task: Task | None) -> Mapping[str, int]:
     return {"webshop.r_att": len(verifier.attributes), "webshop.r_option": len(verifier.options)}
 
 
-def _describe_share(name: str, value: float, size: int) -> tuple[bool | None, str]:
+def _share_passed_and_remark(name: str, value: float, size: int) -> tuple[bool | None, str]:
     """Return one component of WebShop's score, with a note such as "2 of 3 right"."""
     if value < 0:
         return None, "none asked"

@@ -111,7 +111,7 @@ def draw_new_task(run: Path) -> str:
         [pool], "Tasks over env steps", x_label, "tasks", write=lambda n: f"{n:.0f}", size=CHART
     )
     collection = RunCollection(Library([folder]))
-    with collection.runs()[0].keep_open():
+    with collection.runs()[0].reuse_reader():
         success = success_curve(run_detail(collection.runs()[0]), CHART)
     width, height = EDGE * 2 + 3 * CARD[0] + 2 * GAP, CARD[1] + CHART[1] + 24
     left, right, top = EDGE, width - EDGE - CHART[0], CARD[1] + 24

@@ -156,7 +156,7 @@ CONFIGS = {
 }
 
 
-def mark_of(cue: Cue) -> str:
+def comparison_caveat(cue: Cue) -> str:
     return cue.text[:3]
 
 
@@ -193,8 +193,8 @@ def check(
     # Every cue was told in every prompt, and no stripped one is in anything that is trained on.
     trained = [format_.decode(segment.ids) for segment in pieces]
     for cue in cues:
-        assert all(mark_of(cue) in format_.decode(d.prompt_ids) for d in decisions)
-        assert all((mark_of(cue) in text) is not cue.strip for text in trained)
+        assert all(comparison_caveat(cue) in format_.decode(d.prompt_ids) for d in decisions)
+        assert all((comparison_caveat(cue) in text) is not cue.strip for text in trained)
     for cue in stripped:
         assert not any(holds(s.ids, format_.answer_ids(cue.text)[:-1]) for s in pieces)
 

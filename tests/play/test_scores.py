@@ -86,7 +86,7 @@ def test_only_the_first_episode_of_a_task_counts_and_abandoned_ones_are_recorded
         left = scores.next_task()
         assert left is not None
         assert left is not game.task
-        scores.lose(left, 2, EndReason.ABANDONED, "left")
+        scores.add_lost(left, 2, EndReason.ABANDONED, "left")
         assert scores.next_task() is left
     assert "abandoned" in EvalFolder.of("me").lost.read_text()
 

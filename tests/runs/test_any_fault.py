@@ -146,7 +146,7 @@ class RunWalks:
     def check(self) -> None:
         """Check that what was saved is there."""
         for path, step in self.saved.items():
-            checkpoint = Checkpoints(path).latest()
+            checkpoint = Checkpoints(path).load_latest()
             assert checkpoint is not None
             assert checkpoint.step >= step
 

@@ -26,10 +26,10 @@ def state(step: int) -> dict[str, Any]:
 
 
 def test_the_latest_checkpoint_is_loaded(checkpoints: Checkpoints) -> None:
-    assert checkpoints.latest() is None
+    assert checkpoints.load_latest() is None
     for step in (1, 2, 10):
         checkpoints.save(step, state(step))
-    checkpoint = checkpoints.latest()
+    checkpoint = checkpoints.load_latest()
     assert checkpoint is not None
     assert checkpoint.step == 10
     assert torch.equal(checkpoint.state["weights"], torch.full((3,), 10.0))
@@ -40,7 +40,7 @@ def test_the_latest_checkpoint_is_loaded(checkpoints: Checkpoints) -> None:
 def test_saving_a_step_again_replaces_its_checkpoint(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, state(1))
     checkpoints.save(1, {**state(1), "more": 1})
-    checkpoint = checkpoints.latest()
+    checkpoint = checkpoints.load_latest()
     assert checkpoint is not None
     assert checkpoint.state["more"] == 1
     assert len(list(checkpoints.folder.iterdir())) == 1
@@ -54,7 +54,7 @@ def test_saving_a_step_again_does_not_delete_the_previous_step(checkpoints: Chec
     assert set(checkpoints.folder.iterdir()) == {first, latest}
     assert not replaced.exists()
     latest.write_bytes(b"damaged")
-    checkpoint = checkpoints.latest()
+    checkpoint = checkpoints.load_latest()
     assert checkpoint is not None
     assert checkpoint.step == 1
 
@@ -69,12 +69,12 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data) if damage == "flipped" else bytes(data[:-10]))
     with caplog.at_level(logging.WARNING):
-        checkpoint = checkpoints.latest()
+        checkpoint = checkpoints.load_latest()
     assert checkpoint is not None
     assert checkpoint.step == 1
     assert f"checkpoint={path} is damaged" in caplog.text
     checkpoints.save(2, state(2))
-    again = checkpoints.latest()
+    again = checkpoints.load_latest()
     assert again is not None
     assert again.step == 2
 
@@ -87,7 +87,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(
     with pytest.raises(StoreError, match="No space left on device"):
         checkpoints.save(2, state(2))
     monkeypatch.undo()
-    checkpoint = checkpoints.latest()
+    checkpoint = checkpoints.load_latest()
     assert checkpoint is not None
     assert checkpoint.step == 1
     assert len(list(checkpoints.folder.iterdir())) == 1
@@ -119,7 +119,7 @@ def test_a_file_system_that_fills_up_leaves_the_previous_checkpoint(tmp_path: Pa
         first = checkpoints.save(1, {"weights": torch.zeros(200_000)})
         with pytest.raises(StoreError, match="No space left on device"):
             checkpoints.save(2, {"weights": torch.zeros(200_000)})
-        checkpoint = checkpoints.latest()
+        checkpoint = checkpoints.load_latest()
         assert checkpoint is not None
         assert checkpoint.path == first
     finally:
@@ -129,4 +129,4 @@ def test_a_file_system_that_fills_up_leaves_the_previous_checkpoint(tmp_path: Pa
 def test_only_plain_values_are_loaded_from_a_checkpoint(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, {"path": Path("x")})
     with pytest.raises(StoreError, match="cannot be loaded: Weights only load failed"):
-        checkpoints.latest()
+        checkpoints.load_latest()

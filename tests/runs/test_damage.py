@@ -69,7 +69,7 @@ def test_an_undamaged_checkpoint_that_does_not_fit_is_refused_with_its_path(
     run: RunFolder, phase: str, forge: Callable[[dict[str, Any]], None]
 ) -> None:
     checkpoints = Checkpoints(run.checkpoints / phase)
-    saved = checkpoints.latest()
+    saved = checkpoints.load_latest()
     assert saved is not None
     forge(saved.state)
     path = checkpoints.save(saved.step, saved.state)

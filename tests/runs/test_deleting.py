@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.folders.removing import find_freeable, find_removable, free, remove
+from coevo_gym.runs.folders.removing import delete_freeable, find_freeable, find_removable, remove
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, delete
 
@@ -137,7 +137,7 @@ def test_nothing_is_freed_through_a_link(outside: Path) -> None:
     # A link may take a folder's place between the question and the answer.
     delete(Path("runs/own"))
     Path("runs/own").symlink_to(outside / "run")
-    free(items)
+    delete_freeable(items)
     assert not Path("evals/own/.summary.json.part").exists()
     assert files(outside) == before
 

@@ -23,7 +23,7 @@ from coevo_gym.envs.webshop import BENCHMARK
 from coevo_gym.episodes import EnvPool
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.manifest import check_unchanged, make_manifest
+from coevo_gym.runs.manifest import check_changes, make_manifest
 from coevo_gym.runs.tasks.demonstrations import keep_demonstration, read_demonstrations
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.store.folder import RunFolder
@@ -105,10 +105,10 @@ def test_a_run_with_changed_demonstrations_is_not_resumed(tmp_path: Path) -> Non
     manifest = make_manifest(resolved, task_sets=Assembly(resolved.config).task_sets)
     assert set(manifest["task_sets"]) == {"training", "held-out", "demonstrated"}
     again = Assembly(resolved.config).task_sets
-    assert check_unchanged(manifest, resolved.config, again) == []
+    assert check_changes(manifest, resolved.config, again) == []
     keep_demonstration(path, OTHER, played(OTHER, OTHER.solution), BENCHMARK)
     with pytest.raises(StoreError, match="demonstrated tasks differ from those"):
-        check_unchanged(manifest, resolved.config, Assembly(resolved.config).task_sets)
+        check_changes(manifest, resolved.config, Assembly(resolved.config).task_sets)
 
 
 def test_held_out_tasks_never_become_demonstrations(tmp_path: Path) -> None:

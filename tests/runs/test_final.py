@@ -98,7 +98,7 @@ def test_final_tasks_change_neither_weights_nor_other_results(without: Path, don
         assert arm["evaluations"] == plain["arms"][name]["evaluations"]
         assert arm["curriculum"] == plain["arms"][name]["curriculum"]
     for name in ("static", "coevolve"):
-        saved = [Checkpoints(path / "checkpoints" / name).latest() for path in (without, done)]
+        saved = [Checkpoints(path / "checkpoints" / name).load_latest() for path in (without, done)]
         states = [json.loads(one.state["loop"]) for one in saved if one]
         assert states[0] == states[1], "of session, sampler and guides"
 

@@ -34,7 +34,7 @@ from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.config.run_sections import ExplorerSettings
 from coevo_gym.runs.evolving import evolver_models as models
-from coevo_gym.runs.evolving.answers import warnings
+from coevo_gym.runs.evolving.answers import unusable_answer_warnings
 from coevo_gym.runs.evolving.rounds import round_settings_hash
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
@@ -113,7 +113,7 @@ def test_useful_answers_are_counted_without_a_warning(whole: Path) -> None:
         asked = arm["answers"]["abstract"]
         assert asked["used"] > asked["by_rule"]
         assert "explore" not in arm["answers"]
-    assert not list(warnings({name: arm["answers"] for name, arm in arms.items()}))
+    assert not list(unusable_answer_warnings({name: arm["answers"] for name, arm in arms.items()}))
 
 
 def test_a_model_with_only_useless_answers_gives_a_warning(

@@ -19,7 +19,7 @@ from coevo_gym.core.registry import LEARNERS
 from coevo_gym.methods.contract import assert_learner_contract
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, load_config
-from coevo_gym.runs.manifest import check_unchanged, make_manifest
+from coevo_gym.runs.manifest import check_changes, make_manifest
 from coevo_gym.runs.planning.plan import plan, plan_rows
 from coevo_gym.store import approvals
 from coevo_gym.store.folder import read_json
@@ -225,9 +225,9 @@ def test_resuming_with_changed_learner_code_is_reported(mine: Path) -> None:
     resolved = load_config(TOY, sets=["arms=static", "learner=mine.py:Mine"], environ={})
     manifest = make_manifest(resolved, task_sets={})
     assert list(manifest["plugins"]) == [str(mine)]
-    assert check_unchanged(manifest, resolved.config, {}) == []
+    assert check_changes(manifest, resolved.config, {}) == []
     mine.write_text(MINE + "\n# changed\n")
-    (change,) = check_unchanged(manifest, resolved.config, {})
+    (change,) = check_changes(manifest, resolved.config, {})
     assert change == f"{mine} has changed, so its code may act differently."
 
 

@@ -197,8 +197,8 @@ def test_runs_gc_leaves_a_run_in_use_alone(coevo: Coevo, beside: Path) -> None:
     items = removing.find_freeable()
     assert items
     with another_writer(RUN):
-        assert removing.free(items) == 0
-    assert removing.free(items) == sum(item.size for item in items)
+        assert removing.delete_freeable(items) == 0
+    assert removing.delete_freeable(items) == sum(item.size for item in items)
     assert RunFolder(RUN).manifest.is_file()
 
 

@@ -28,7 +28,7 @@ from coevo_gym.store.folder import RunFolder, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.evals import evaluation_detail
+from coevo_gym.view.model.evals import run_evaluation_detail
 from coevo_gym.view.model.measures import run_measures
 from coevo_gym.view.model.runs import run_detail
 from tests.agents.tiny_llama import make_tiny_llama
@@ -247,14 +247,14 @@ def test_the_viewer_shows_one_row_per_task(sampled: tuple[Path, RunSummary]) -> 
     collection = RunCollection(Library([str(folder)]))
     shelf_run = collection.run(folder.name)
     row = next(row for row in summary.table if row.name == "coevolve")
-    detail = evaluation_detail(shelf_run, "coevolve", "4")
+    detail = run_evaluation_detail(shelf_run, "coevolve", "4")
     assert len(detail.tasks) == len({task.id for task in detail.tasks}) == 10
     assert {task.episodes for task in detail.tasks} == {SAMPLES}
     assert all(task.success is (task.share >= SOLVED) for task in detail.tasks)
     assert detail.success == pytest.approx(row.success)
     assert (detail.low, detail.high) == pytest.approx((row.low, row.high))
     earlier = {
-        task.id: task.success for task in evaluation_detail(shelf_run, "coevolve", "2").tasks
+        task.id: task.success for task in run_evaluation_detail(shelf_run, "coevolve", "2").tasks
     }
     assert {task.id: task.before for task in detail.tasks} == earlier
     points = [p for p in run_detail(shelf_run).evaluations if p.arm == "coevolve"]

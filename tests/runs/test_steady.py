@@ -124,7 +124,7 @@ def test_averaged_weights_are_evaluated_during_and_after_the_run(done: Path) -> 
         last["success_rate"],
         last["mean_score"],
     )
-    saved = Checkpoints(RunFolder(done).checkpoints / "static").latest()
+    saved = Checkpoints(RunFolder(done).checkpoints / "static").load_latest()
     assert saved is not None
     policy = Assembly(read_manifest(RunFolder(done))[1]).policy
     load_evaluation_weights(policy, saved.state)
@@ -222,7 +222,7 @@ def test_evaluating_trained_tasks_does_not_change_the_run(done: Path, tmp_path: 
             assert own <= {n / 6 for n in range(7)}
             assert watched == numbers
     assembly = Assembly(read_manifest(folder)[1])
-    saved = Checkpoints(folder.checkpoints / "static").latest()
+    saved = Checkpoints(folder.checkpoints / "static").load_latest()
     assert saved is not None
     load_evaluation_weights(assembly.policy, saved.state)
     tasks = sorted(assembly.warmup_tasks(), key=lambda task: task.id)[:6]

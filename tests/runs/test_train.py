@@ -22,7 +22,7 @@ from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import RunCollection, ShownRun
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.measures import run_measures, task_set
+from coevo_gym.view.model.measures import run_measures, task_set_comparison
 from coevo_gym.view.model.runs import run_detail
 from coevo_gym.view.model.tasks import task_rows
 from tests.runs.conftest import TOY, Child
@@ -120,7 +120,7 @@ def open_run(run: Path) -> ShownRun:
 
 def test_the_numbers_of_the_report_match_the_run(finished: Path) -> None:
     run = open_run(finished)
-    detail, measures, sets = run_detail(run), run_measures(run), task_set(run)
+    detail, measures, sets = run_detail(run), run_measures(run), task_set_comparison(run)
     static, coevolve = detail.arms[2:]
     assert [row.name for row in detail.arms] == ["random", "warm-up", "static", "coevolve"]
     evaluations = [point for point in detail.evaluations if point.arm == "static"]
@@ -316,7 +316,7 @@ def test_the_reference_is_saved_once_for_all_arms(finished: Path) -> None:
         # Weights and two moments of them, and little else; the reference would be a fourth.
         assert path.stat().st_size < 3.5 * start.stat().st_size
     for arm in ("static", "coevolve"):
-        saved = Checkpoints(folder / arm).latest()
+        saved = Checkpoints(folder / arm).load_latest()
         assert saved is not None
         assert saved.state["learner"]["reference"] is None
 
@@ -328,10 +328,10 @@ def test_a_loaded_checkpoint_does_not_stay_in_memory(
     stopped(child, tmp_path)
     monkeypatch.chdir(tmp_path)
     read: list[weakref.ref[Any]] = []
-    latest, run_loop = Checkpoints.latest, train._Run._run_loop
+    load_latest, run_loop = Checkpoints.load_latest, train._Run._run_loop
 
     def read_and_watch(self: Checkpoints) -> Checkpoint | None:
-        checkpoint = latest(self)
+        checkpoint = load_latest(self)
         if checkpoint and self.folder.name == "static":
             read.extend(map(weakref.ref, checkpoint.state["policy"]["net"].values()))
         return checkpoint
@@ -340,7 +340,7 @@ def test_a_loaded_checkpoint_does_not_stay_in_memory(
         assert all(weight() is None for weight in read)
         return run_loop(self, *arguments)
 
-    monkeypatch.setattr(Checkpoints, "latest", read_and_watch)
+    monkeypatch.setattr(Checkpoints, "load_latest", read_and_watch)
     monkeypatch.setattr(train._Run, "_run_loop", checked)
     assert run_main(monkeypatch, "resume", "toy-run") == 0
     assert read
@@ -350,7 +350,7 @@ def test_a_loaded_checkpoint_does_not_stay_in_memory(
 def test_an_arm_is_not_resumed_with_other_initial_weights(child: NewChild, tmp_path: Path) -> None:
     folder = RunFolder(stopped(child, tmp_path)).checkpoints
     warmup = Checkpoints(folder / "warm-up", keep=1)
-    start = warmup.latest()
+    start = warmup.load_latest()
     assert start is not None
     for weights in start.state["policy"]["net"].values():
         weights += 1

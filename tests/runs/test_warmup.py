@@ -100,7 +100,7 @@ def epochs_of(folder: RunFolder) -> Path:
 
 
 def start_of(folder: RunFolder) -> Any:
-    saved = Checkpoints(folder.checkpoints / "warm-up").latest()
+    saved = Checkpoints(folder.checkpoints / "warm-up").load_latest()
     assert saved is not None
     return saved.state
 
@@ -231,7 +231,7 @@ def test_a_warm_up_state_of_other_demonstrations_is_refused(
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         begin(folder, TINY, stop=AfterEpochs(patch, 2))
-    saved = Checkpoints(epochs_of(folder)).latest()
+    saved = Checkpoints(epochs_of(folder)).load_latest()
     assert saved is not None
     saved.state["imitator"]["sizes"].pop()
     Checkpoints(epochs_of(folder)).save(saved.step, saved.state)

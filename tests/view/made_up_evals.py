@@ -103,7 +103,8 @@ def comparison() -> Compared:
     places = ("evals/before", "evals/after")
     links = [{task.id: f"{at}/episodes/{task.id}.0" for task in (*won, *lost)} for at in places]
     return Compared(
-        found=stats, verdict=stats.verdict, test=stats.test, place_a=places[0], place_b=places[1],
+        found=stats, verdict=stats.verdict, test=stats.test_name,
+        place_a=places[0], place_b=places[1],
         links_a=links[0], links_b=links[1], places=(*places, "runs/shop-1/static"),
     )  # fmt: skip
 

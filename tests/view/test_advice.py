@@ -18,7 +18,7 @@ from coevo_gym.core.task import FrozenDict, Split
 from coevo_gym.envs.webshop import BENCHMARK
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.rows import names_to_row
+from coevo_gym.store.rows import join_names
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.gathering import pages_to_export, responses_to_export
@@ -45,7 +45,7 @@ def _tell(database: Path, group: str, position: int, cue: str) -> None:
         )
         episode = json.loads(zlib.decompress(body)) | {"cue_ids": [cue]}
         packed = zlib.compress(json.dumps(episode).encode())
-        advice = names_to_row(advice_ids([cue]))
+        advice = join_names(advice_ids([cue]))
         db.execute(
             f"UPDATE trajectories SET body = ?, advice = ? WHERE {place}",
             (packed, advice, ARM, group, position),

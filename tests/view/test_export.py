@@ -200,7 +200,7 @@ def test_hostile_text_cannot_leave_the_data_script() -> None:
     hostile = ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029\n", "\ud800"]
     part = DataFile(Censor())
     part.add("x", {"texts": [text * 20 for text in hostile], "short": hostile, "odd": math.nan})
-    text = part.to_text()
+    text = part.finish()
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
     line, _ = zlib.decompress(base64.b64decode(text)).decode().split("\n")[:2]
     entry = json.loads(line)

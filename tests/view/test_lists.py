@@ -20,7 +20,7 @@ from coevo_gym.store.database import MAX_WORDS, RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection, ShownRun
-from coevo_gym.view.filters import TRAJECTORIES, select
+from coevo_gym.view.filters import TRAJECTORIES, select_page
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.steps import group_rows
 from coevo_gym.view.model.trajectory_list import (
@@ -196,7 +196,7 @@ def test_reading_never_blocks_the_writer(run: RunFolder, store: RunStore) -> Non
         view = open_run(run)
         try:
             while not stop.is_set():
-                with view.keep_open():
+                with view.reuse_reader():
                     trajectory_page(view, Query.parse("q=tickle"))
         except BaseException as error:
             failed.append(error)
@@ -274,7 +274,7 @@ def test_filtering_in_sql_equals_filtering_in_python(
     once = {name: (name, value) for name, value in pairs if name in ONCE}
     query = Query([*(pair for pair in pairs if pair[0] not in ONCE), *once.values()])
     page = trajectory_page(view, query)
-    expected = select(rows, TRAJECTORIES, query)
+    expected = select_page(rows, TRAJECTORIES, query)
     assert page.model_dump(include={*expected.paging}) == expected.paging
     assert [row.id for row in page.rows] == [row.id for row in expected.rows]
 

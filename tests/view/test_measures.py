@@ -21,7 +21,7 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.measures import unusable_answer_warnings, usage_by_purpose
+from coevo_gym.view.model.measures import usage_by_purpose, warnings_by_purpose
 from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.numbers import format_compact, format_count, headline, interval, percent, plural
 from tests.formulas.coevolve import energy_distance, self_similarity
@@ -129,7 +129,7 @@ def test_usage_of_the_shared_first_set_is_counted_once() -> None:
         ("a", "judge"): Usage(calls=2, by_rule=2),
         ("b", "judge"): Usage(cached=1, used=1),
     }
-    (warning,) = unusable_answer_warnings(usage_by_purpose(rounds))
+    (warning,) = warnings_by_purpose(usage_by_purpose(rounds))
     assert "a 2 of 2" in warning
 
 

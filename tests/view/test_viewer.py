@@ -222,7 +222,7 @@ def test_hostile_text_in_an_exported_file_is_not_executed(
     hostile = [f"{one} {ATTACK} </script><script>window.hit=1</script>" for one in data["texts"]]
     for path, value in data["answers"].items():
         part.add(path, restore_texts(value, hostile))
-    text = part.to_text(lists=data["lists"], left_out=data["left_out"])
+    text = part.finish(lists=data["lists"], left_out=data["left_out"])
     page = tmp_path / "page.html"
     page.write_text(replace_data(exported.read_text(), text))
     with browsing.visit(chromium) as visit:

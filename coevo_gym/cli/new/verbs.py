@@ -149,7 +149,7 @@ def method(name: Name, folder: Folder = _METHODS) -> None:
 
     For example: coevo new method patient
     """
-    _write_method("method", name, folder)
+    _write_and_approve_method("method", name, folder)
 
 
 @app.command()
@@ -158,7 +158,7 @@ def curriculum(name: Name, folder: Folder = _METHODS) -> None:
 
     For example: coevo new curriculum rare_first
     """
-    _write_method("curriculum", name, folder)
+    _write_and_approve_method("curriculum", name, folder)
 
 
 @app.command()
@@ -174,7 +174,7 @@ def learner(name: Name, folder: Folder = _LEARNERS) -> None:
     say(f"Train with it: coevo train quickstart --set learner={file}:{_camel_case(name)}")
 
 
-def _write_method(kind: str, name: str, folder: Path) -> None:
+def _write_and_approve_method(kind: str, name: str, folder: Path) -> None:
     if name in METHODS.names():
         raise ConfigError(f"A method named {name!r} already exists. Choose another name.")
     is_new = not folder.exists()

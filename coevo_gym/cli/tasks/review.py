@@ -60,7 +60,7 @@ def review(
     if run is None:
         if decided:
             raise ConfigError("No run given. Pass one: coevo tasks review RUN --release ID")
-        _list_waiting(as_json)
+        _print_waiting_in_all_runs(as_json)
         return
     folder = RunFolder.of(run)
     drafts = find_held_tasks(folder)
@@ -72,7 +72,7 @@ def review(
     if as_json:
         print_json([one.to_json() for one in drafts])
     elif not decided and _select_waiting(drafts) and sys.stdin.isatty() and console.is_terminal:
-        _ask_for_decisions(folder, _select_waiting(drafts))
+        _ask_for_and_store_decisions(folder, _select_waiting(drafts))
     elif not decided:
         _print_waiting(drafts, folder.path.name)
 
@@ -104,11 +104,11 @@ def _apply_decisions(
         say_to_stderr(_NEXT)
 
 
-def _ask_for_decisions(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
+def _ask_for_and_store_decisions(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
     """Show each task, ask for a decision, and save the decision immediately."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
-        _show_draft(one)
+        _print_draft(one)
         try:
             answer = _ask_for_answer(folder, one)
             why = console.input("Reason (may be empty): ") if answer == "n" else ""
@@ -135,7 +135,7 @@ def _ask_for_answer(folder: RunFolder, one: HeldDraft) -> str:
         print_story(story, full=True)
 
 
-def _show_draft(one: HeldDraft) -> None:
+def _print_draft(one: HeldDraft) -> None:
     say(f"{one.task.name}, {one.round_id} of {' and '.join(one.arms)}")
     say(f"held because: {one.verdict.reason}\n\n{one.task.instruction}\n")
     for number, action in enumerate(one.task.solution, start=1):
@@ -144,7 +144,7 @@ def _show_draft(one: HeldDraft) -> None:
     say(f"\npassed: {passed or 'all gates before it'}")
 
 
-def _list_waiting(as_json: bool) -> None:
+def _print_waiting_in_all_runs(as_json: bool) -> None:
     """List the tasks on hold in all runs under ``runs/``."""
     rows = []
     for name in RunFolder.names():

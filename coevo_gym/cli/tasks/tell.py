@@ -142,11 +142,15 @@ class _Teller:
         self._print_title("Gates")
         grid = _grid(_SHORT, _SHORT)
         for check in verdict.checks:
-            grid.add_row(Text("✓", "green"), check.gate, Text(self._shorten(check.said), "dim"))
+            grid.add_row(
+                Text("✓", "green"), check.gate, Text(self._shorten_unless_full(check.said), "dim")
+            )
         if not verdict.accepted:
             on_hold = verdict.gate == HOLD
             mark = Text("‖", "yellow") if on_hold else Text("✗", "red")
-            grid.add_row(mark, Text(verdict.gate, "bold"), Text(self._shorten(verdict.reason)))
+            grid.add_row(
+                mark, Text(verdict.gate, "bold"), Text(self._shorten_unless_full(verdict.reason))
+            )
         elif not verdict.checks:
             grid.add_row(Text("✓", "green"), "all", Text("this run did not note which", "dim"))
         self._console.print(Padding(grid, (0, 0, 0, 2)))
@@ -178,7 +182,9 @@ class _Teller:
                 name = task.name if task else f"{ancestor.id[:12]} (not kept by this run)"
                 mark = "  " * (ancestor.generation - 1) + "└"
                 grid.add_row(
-                    mark, name, Text(self._shorten(task.instruction if task else ""), "dim")
+                    mark,
+                    name,
+                    Text(self._shorten_unless_full(task.instruction if task else ""), "dim"),
                 )
             self._console.print(Padding(grid, (0, 0, 0, 2)))
 
@@ -190,7 +196,7 @@ class _Teller:
         grid = _grid({"no_wrap": True, "style": "dim"})
         before = ""
         for what, value in facts:
-            grid.add_row("" if what == before else what, Text(self._shorten(value)))
+            grid.add_row("" if what == before else what, Text(self._shorten_unless_full(value)))
             before = what
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
@@ -206,15 +212,17 @@ class _Teller:
         for place, (number, (action, observation, error)) in enumerate(rows):
             if left_out > 0 and place == _FEW:
                 grid.add_row("…", Text(f"{left_out} more", "dim"))
-            text = Text(self._shorten(action) if few else make_visible(action))
+            text = Text(self._shorten_unless_full(action) if few else make_visible(action))
             if error:
                 text.append(f"  ({error})", "red")
             grid.add_row(str(number), text)
             if observation:
-                grid.add_row("", Text(self._shorten(observation, _CUT_OBSERVATION), "dim"))
+                grid.add_row(
+                    "", Text(self._shorten_unless_full(observation, _CUT_OBSERVATION), "dim")
+                )
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
-    def _shorten(self, text: str, most: int = _CUT) -> str:
+    def _shorten_unless_full(self, text: str, most: int = _CUT) -> str:
         if self._full:
             return make_visible(text)
         flat = _single_line(text)

@@ -24,7 +24,7 @@ from coevo_gym.runs.config.derived import fill_in_derived
 from coevo_gym.runs.config.keys import (
     annotation_of,
     insert_setting,
-    parse_text,
+    parse_none_or_list,
     problems,
     setting_types,
     suggest_key,
@@ -205,7 +205,9 @@ def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
             _check_key(key, where[key], spec)
         if key.startswith("method."):
             inner = key.removeprefix("method.")
-            insert_setting(own, inner, parse_text(annotation_of(spec.settings, inner), value))
+            insert_setting(
+                own, inner, parse_none_or_list(annotation_of(spec.settings, inner), value)
+            )
         else:
             insert_setting(changes, key, value)
     base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
@@ -250,7 +252,7 @@ def _validate_learner(
                 f"the learner {settings['kind']!r} has no setting {key!r}. "
                 f"{suggest(key, list(setting_types(model)))}",
             )
-        insert_setting(values, key, parse_text(annotation_of(model, key), value))
+        insert_setting(values, key, parse_none_or_list(annotation_of(model, key), value))
     try:
         return model.model_validate(values)
     except ValidationError as error:

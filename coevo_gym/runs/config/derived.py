@@ -61,7 +61,7 @@ def default_arithmetic(policy_kind: object) -> Kind:
     return "portable" if policy_kind == "tiny" else "native"
 
 
-def rate_warnings(
+def learning_rate_warnings(
     policy: PolicySettings, warmup: WarmupSettings, learner: FrozenModel
 ) -> Iterator[str]:
     """Yield a warning for each learning rate that is too high for a pretrained language model."""

@@ -72,7 +72,7 @@ def may_be_own_code(key: str) -> bool:
     return key == "sinks" or (key.endswith(CODE) and is_learner_key(key))
 
 
-def parse_text(annotation: Any, value: Any) -> Any:
+def parse_none_or_list(annotation: Any, value: Any) -> Any:
     """Parse ``none`` or a comma-separated list. Pydantic parses all other values."""
     if not isinstance(value, str):
         return value

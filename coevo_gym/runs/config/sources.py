@@ -28,7 +28,7 @@ from coevo_gym.runs.config.keys import (
     insert_setting,
     is_learner_key,
     may_be_own_code,
-    parse_text,
+    parse_none_or_list,
     problems,
     setting_types,
     suggest_key,
@@ -114,11 +114,13 @@ def load_config(
         **_from_environment(os.environ if environ is None else environ),
         **(_from_python(sets) if isinstance(sets, Mapping) else _from_command_line(sets)),
     }
-    return resolve(merged)
+    return resolve_and_approve(merged)
 
 
-def resolve(merged: Mapping[str, Setting]) -> Resolved:
-    """Build a config from settings with dotted keys.
+def resolve_and_approve(merged: Mapping[str, Setting]) -> Resolved:
+    """Build a config from settings with dotted keys, and approve what the user sets.
+
+    Code and keys that only a file or a run asks for are not approved.
 
     Raises:
         ConfigError: if a setting is invalid; the message has its key and its origin.
@@ -128,7 +130,7 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
         if may_be_own_code(key):
             value = _resolve_paths(Path.cwd(), setting.value, key)
             merged[key] = setting._replace(value=value)
-            if _is_by_user(setting.origin):
+            if _is_trusted_origin(setting.origin):
                 approve(*(Demand(origin_of(path)) for path in _import_paths(value)))
     if merged.get("learner.kind", _PG).value in LEARNERS.built_in:
         for key, setting in merged.items():
@@ -149,10 +151,14 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(error, merged))) from None
     folder = merged.get("plugins.methods")
-    if folder is not None and config.plugins.methods is not None and _is_by_user(folder.origin):
+    if (
+        folder is not None
+        and config.plugins.methods is not None
+        and _is_trusted_origin(folder.origin)
+    ):
         approve(Demand(config.plugins.methods))
     rows = [setting for key, setting in merged.items() if key.startswith("benchmark.rows.")]
-    if all(_is_by_user(setting.origin) for setting in rows):
+    if all(_is_trusted_origin(setting.origin) for setting in rows):
         approve(*rows_demands(config.benchmark.rows))
     try:
         asked = demands(config)
@@ -162,14 +168,16 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
             value, origin = merged[where]
             raise ConfigError(f"{where} = {value!r} (from {origin}): {problem}") from error
         raise
-    if all(_is_by_user(one.origin) for key, one in merged.items() if key.endswith(_OF_A_KEY)):
+    if all(
+        _is_trusted_origin(one.origin) for key, one in merged.items() if key.endswith(_OF_A_KEY)
+    ):
         parts = config.policy, config.explorer.model, config.analyst.model  # in use or not
         unused = (demand_of(part.endpoint) for part in parts)
         approve(*(demand for demand in (*asked, *unused) if demand is not None and demand.host))
     return Resolved(config, {key: setting.origin for key, setting in merged.items()})
 
 
-def _is_by_user(origin: str) -> bool:
+def _is_trusted_origin(origin: str) -> bool:
     """Return True if a value is from the user or this package, rather than from a file or a run."""
     return origin != _RUN and not _is_file(origin)
 
@@ -335,7 +343,7 @@ def _parse_value(key: str, value: Any, origin: str) -> Any:
         if is_learner_key(key):
             return value
         raise _unknown_key_error(key, origin)
-    return parse_text(annotation, value)
+    return parse_none_or_list(annotation, value)
 
 
 def _unknown_key_error(key: str, origin: str) -> ConfigError:

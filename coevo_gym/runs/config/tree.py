@@ -19,7 +19,7 @@ from coevo_gym.runs.config.derived import (
     default_arithmetic,
     derived_settings,
     fill_in_derived,
-    rate_warnings,
+    learning_rate_warnings,
 )
 from coevo_gym.runs.config.run_sections import (
     AnalystSettings,
@@ -158,7 +158,7 @@ class RunConfig(FrozenModel):
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about settings that are allowed but probably unintended."""
-        return rate_warnings(self.policy, self.warmup, self.learner)
+        return learning_rate_warnings(self.policy, self.warmup, self.learner)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings tree as JSON, which ``RunConfig.model_validate`` can read back."""

@@ -160,8 +160,8 @@ class Comparison:
         p = f"{self.p:.3f}" if self.p >= 0.001 else f"{self.p:.1e}"
         return (
             f"B - A: {100 * self.difference:+.1f} points, 95 % interval {100 * self.low:+.1f} to "
-            f"{100 * self.high:+.1f}, p = {p} ({self.test}), over {self.tasks} {self.split} tasks "
-            f"of {self.benchmark}: {self.better} better, {self.worse} worse, "
+            f"{100 * self.high:+.1f}, p = {p} ({self.test_name}), over {self.tasks} {self.split} "
+            f"tasks of {self.benchmark}: {self.better} better, {self.worse} worse, "
             f"{self.tasks - self.better - self.worse} equal."
         )
 
@@ -182,14 +182,14 @@ class Comparison:
         return f"{conclusion} {differ}" if self.trained else conclusion
 
     @property
-    def several(self) -> bool:
+    def has_several_samples(self) -> bool:
         """Return True if any task was tried more than once."""
         return max(*self.samples_a, *self.samples_b) > 1
 
     @property
-    def test(self) -> str:
+    def test_name(self) -> str:
         """Name of the statistical test used to compute ``p``."""
-        return "sign test over tasks" if self.several else "McNemar's exact test"
+        return "sign test over tasks" if self.has_several_samples else "McNemar's exact test"
 
 
 def compare(a: Side, b: Side) -> Comparison:

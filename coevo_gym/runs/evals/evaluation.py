@@ -21,15 +21,20 @@ from coevo_gym.runs.assembly import configure_torch
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob
 from coevo_gym.runs.manifest import (
-    arithmetic_for,
+    freeze_arithmetic_for,
     git_commit,
+    package_versions,
     prompt_id,
     task_set_hash,
-    versions,
 )
-from coevo_gym.runs.planning.cost import require_consent
-from coevo_gym.runs.planning.plan import max_steps
-from coevo_gym.runs.progress_reports import SILENT, ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.planning.cost import refuse_if_paid
+from coevo_gym.runs.planning.plan import max_steps_per_episode
+from coevo_gym.runs.progress_reports import (
+    SILENT,
+    ProgressFile,
+    ProgressSink,
+    max_env_steps_of_episodes,
+)
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
@@ -101,7 +106,7 @@ def evaluate_job(
     """
     if not agreed:
         done = 0 if folder is None or overwrite else len(folder.lines())
-        require_consent(job.estimates(done))
+        refuse_if_paid(job.estimates(done))
     results = FinishedEpisodes()
     with ExitStack() as stack:
         if folder is not None:
@@ -112,7 +117,7 @@ def evaluate_job(
             progress = stack.enter_context(file)
         begun(len(results.lines), len(job.tasks) * job.samples)
         try:
-            evaluation = _evaluate(job, results, progress, stop)
+            evaluation = _play_missing_episodes(job, results, progress, stop)
         finally:
             job.close()
         if folder is not None:
@@ -120,7 +125,7 @@ def evaluate_job(
     return evaluation
 
 
-def _evaluate(
+def _play_missing_episodes(
     job: EvalJob, results: FinishedEpisodes, progress: ProgressSink, stop: StopRequest | None = None
 ) -> Evaluation:
     """Play the episodes that have not been saved yet."""
@@ -131,7 +136,7 @@ def _evaluate(
     if done == total:
         return results.evaluation(job.tasks, job.samples)
     progress.set_cost(job.cost(results.lines.values()))
-    progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
+    progress.expect(*max_env_steps_of_episodes(total - done, job.assembly.max_steps), whole=True)
     if remark := answer_limit_warning(job):
         progress.say(remark)
 
@@ -258,7 +263,7 @@ def open_eval_folder(
         with closing(RunStore(folder.database)) as database:
             database.add_evaluated_tasks(map(evaluated_task, job.tasks))
             database.check_integrity()
-            job.resume(folder)
+            job.set_folder(folder)
             yield KeptInFolder(folder, job.policy, database)
 
 
@@ -307,7 +312,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "benchmark": config.benchmark.name,
         "subset": config.benchmark.subset,
         "hold_out": config.benchmark.hold_out,
-        "max_steps": max_steps(config),
+        "max_steps": max_steps_per_episode(config),
         "env": thaw(assembly.env_arguments),
         "split": job.split,
         "n_tasks": len(job.tasks),
@@ -319,7 +324,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "prompt": prompt_id(config) if job.model else {},
         "settings": _behaviour_settings(config) if job.model else {},
         **_arithmetic(job),
-        "versions": versions(config),
+        "versions": package_versions(config),
         "git_commit": git_commit(),
     }
     safe: dict[str, Any] = redact_secrets(settings)
@@ -332,7 +337,7 @@ def _arithmetic(job: EvalJob) -> dict[str, str]:
     if not job.model or config.policy.kind == "openai":
         return {}
     with configure_torch(config):
-        kind, processor, _ = arithmetic_for(config)
+        kind, processor, _ = freeze_arithmetic_for(config)
     return {"arithmetic": kind, "processor": processor}
 
 

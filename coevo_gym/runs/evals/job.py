@@ -36,14 +36,14 @@ from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.episodes.runner import Admission
 from coevo_gym.runs.assembly import (
     Assembly,
-    check_restored,
     configure_torch,
     load_evaluation_weights,
+    report_restore_errors,
     weights_hash,
 )
 from coevo_gym.runs.config import RunConfig, Sets, demand_of, load_config
 from coevo_gym.runs.evals.admission import PaidAdmission
-from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
+from coevo_gym.runs.manifest import freeze_arithmetic_for, model_id, read_manifest
 from coevo_gym.runs.planning.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
@@ -175,8 +175,8 @@ class EvalJob:
         weights: hash of the model's weights; "" if they are not available.
         env_steps: env steps used to train the policy.
         elsewhere: True if the policy was trained on another benchmark.
-        resume: called with the evaluation's folder before any task is played, so that caps on an
-            endpoint count what earlier starts have spent.
+        set_folder: called with the evaluation's folder before any task is played, so that caps on
+            an endpoint count what earlier starts have spent.
         close: called when all tasks are played.
         asked: returns the language model that plays, for questions about its failures; None if no
             language model plays.
@@ -194,7 +194,7 @@ class EvalJob:
     weights: str = ""
     env_steps: int = 0
     elsewhere: bool = False
-    resume: Callable[[EvalFolder], None] = lambda folder: None
+    set_folder: Callable[[EvalFolder], None] = lambda folder: None
     close: Callable[[], None] = lambda: None
     asked: Callable[[], Policy] | None = None
     trials: TrialRules | None = None
@@ -228,14 +228,14 @@ class EvalJob:
         return table_row(self.policy, evaluation.metrics(), self.env_steps, usage=usage)
 
     @property
-    def by_endpoint(self) -> bool:
+    def uses_endpoint(self) -> bool:
         """True if an endpoint plays."""
         return bool(self.model) and self.assembly.config.policy.kind == "openai"
 
     @property
     def endpoint(self) -> OpenAIPolicy | None:
         """The endpoint that plays, or None; the first call opens it."""
-        policy = self.asked() if self.by_endpoint and self.asked is not None else None
+        policy = self.asked() if self.uses_endpoint and self.asked is not None else None
         return policy if isinstance(policy, OpenAIPolicy) else None
 
     def stop_request(
@@ -245,7 +245,7 @@ class EvalJob:
 
         ``at_once`` is called at the second Ctrl-C; see :class:`StopRequest`.
         """
-        if not self.by_endpoint:
+        if not self.uses_endpoint:
             return nullcontext()
         return StopRequest(at_once, says="Finishing the open episodes")
 
@@ -391,12 +391,12 @@ def make_run_job(
         final=final,
     )
     if name in (RANDOM, SCRIPTED):
-        return _add_baseline(job)
+        return _add_baseline_players(job)
     if name not in (WARMUP, *config.arms):
         known = (*config.arms, WARMUP, RANDOM, SCRIPTED)
         raise ConfigError(f"{config.name} has no policy {name!r}. {suggest(name, known)}")
     request_arithmetic(config.arithmetic)  # before a checkpoint imports PyTorch
-    saved = Checkpoints(folder.checkpoints / name).latest()
+    saved = Checkpoints(folder.checkpoints / name).load_latest()
     if saved is None:
         raise ConfigError(
             f"{config.name} has no checkpoint of {name} yet. Train it with "
@@ -404,9 +404,9 @@ def make_run_job(
         )
     _check_samples(assembly.config, samples)
     with configure_torch(config):
-        warn_if_other(config.arithmetic, arithmetic_for(config))
+        warn_if_other(config.arithmetic, freeze_arithmetic_for(config))
         learnable = trained.policy
-    with check_restored(saved, learnable):
+    with report_restore_errors(saved, learnable):
         load_evaluation_weights(learnable, saved.state)
         if name == WARMUP:
             env_steps = int(saved.state["env_steps"])
@@ -472,7 +472,7 @@ def make_model_job(
     assembly = Assembly(config, parse_env_arguments(assembly.env_class, env))
     job = EvalJob(benchmark, policy, assembly, split, samples, _no_players)
     if model_sets is None:
-        return _add_baseline(job)
+        return _add_baseline_players(job)
     _check_samples(config, samples)
     weights = "" if config.policy.kind == "openai" else files_hash(config.policy.model.path)
     opened = _Opened(assembly, progress)
@@ -481,7 +481,7 @@ def make_model_job(
         players=lambda *place: _policy_players(assembly, opened.policy, samples)(*place),
         model=model_id(config),
         weights=weights,
-        resume=opened.resume,
+        set_folder=opened.set_folder,
         close=opened.close,
         asked=lambda: opened.policy,
     )
@@ -517,7 +517,7 @@ class _Opened:
                 self._policy.sync_counts_with(folder.endpoint)
         return self._policy
 
-    def resume(self, folder: EvalFolder) -> None:
+    def set_folder(self, folder: EvalFolder) -> None:
         self._folder = folder
 
     def close(self) -> None:
@@ -539,7 +539,7 @@ def _no_players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContex
     return nullcontext(())
 
 
-def _add_baseline(job: EvalJob) -> EvalJob:
+def _add_baseline_players(job: EvalJob) -> EvalJob:
     if job.policy == RANDOM:
         return replace(job, players=_random_players(job.assembly))
     if job.samples > 1:

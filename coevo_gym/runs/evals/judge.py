@@ -70,7 +70,7 @@ class ModelJudge:
                 f"{', '.join(row)}. Pass other fields to coevo_gym.judge."
             )
         fields = [{"name": name, "value": _to_text(row[name])} for name in self.fields]
-        return _court(self).judge(digest([row, answer]), fields, answer)
+        return _judge_model_of(self).judge(digest([row, answer]), fields, answer)
 
 
 def judge(
@@ -112,7 +112,7 @@ def judge(
     return ModelJudge(question, model, tuple(fields), freeze(dict(settings or {})), path)
 
 
-class _Court:
+class _JudgeModel:
     """A judge's model, and its verdicts so far. Equal questions at one time are asked once."""
 
     def __init__(self, judge: ModelJudge) -> None:
@@ -152,15 +152,15 @@ class _Court:
 
 
 _OPENING = threading.Lock()
-_COURTS: dict[ModelJudge, _Court] = {}
+_JUDGE_MODELS: dict[ModelJudge, _JudgeModel] = {}
 """The models of this process's judges. They stay open, because any later episode may need them."""
 
 
-def _court(judge: ModelJudge) -> _Court:
+def _judge_model_of(judge: ModelJudge) -> _JudgeModel:
     with _OPENING:
-        if judge not in _COURTS:
-            _COURTS[judge] = _Court(judge)
-        return _COURTS[judge]
+        if judge not in _JUDGE_MODELS:
+            _JUDGE_MODELS[judge] = _JudgeModel(judge)
+        return _JUDGE_MODELS[judge]
 
 
 def _to_text(value: object) -> str:

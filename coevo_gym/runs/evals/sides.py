@@ -9,7 +9,7 @@ from coevo_gym.core.registry import did_you_mean
 from coevo_gym.runs.evals.comparison import Side
 from coevo_gym.runs.evals.final import final_scores, stored_name
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.runs.planning.plan import max_steps
+from coevo_gym.runs.planning.plan import max_steps_per_episode
 from coevo_gym.runs.policies import model_settings
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
@@ -157,7 +157,7 @@ def _arm_side(run: RunFolder, arm: str | None, final: str) -> Side:
         settings={
             "subset": config.benchmark.subset,
             "hold_out": config.benchmark.hold_out,
-            "max_steps": max_steps(config),
+            "max_steps": max_steps_per_episode(config),
             "env": {},
             "actions": _describe_sampling(None if arm == RANDOM else config.evaluation.temperature),
         },

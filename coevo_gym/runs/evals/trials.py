@@ -29,8 +29,8 @@ from coevo_gym.runs.assembly import Assembly, configure_torch
 from coevo_gym.runs.evals.evaluation import KeptInFolder, open_eval_folder
 from coevo_gym.runs.evals.job import EvalJob, TrialRules
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.runs.planning.cost import require_consent
-from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.planning.cost import refuse_if_paid
+from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, max_env_steps_of_episodes
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, Key
@@ -154,7 +154,7 @@ def run_trials_in(
             "Pass one, for example --policy transformers:smollm2."
         )
     if not agreed:
-        require_consent(job.estimates())
+        refuse_if_paid(job.estimates())
     with (
         open_eval_folder(folder, job, progress, overwrite=overwrite) as results,
         ProgressFile(progress, folder.path, "eval", folder.path.name) as reporter,
@@ -166,7 +166,7 @@ def run_trials_in(
         reporter.begin_phase(
             f"{job.policy}, up to {n_trials} trials", total=n, done=len(results.lines)
         )
-        reporter.expect(*episodes_ahead(n - len(results.lines), job.assembly.max_steps))
+        reporter.expect(*max_env_steps_of_episodes(n - len(results.lines), job.assembly.max_steps))
         so_far = TrialsInFolder(folder, results)
 
         def on_done(over: int) -> None:
@@ -268,7 +268,7 @@ def make_cue_function(folder: RunFolder, arm: str) -> Told:
     _, config = read_manifest(folder)
     assembly = Assembly(config)
     method = assembly.method(assembly.arms[arm])
-    saved = Checkpoints(folder.checkpoints / arm).latest()
+    saved = Checkpoints(folder.checkpoints / arm).load_latest()
     if method.coach is None or saved is None:
         lacks = "coach" if method.coach is None else "checkpoint"
         raise ConfigError(

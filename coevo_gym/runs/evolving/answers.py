@@ -25,11 +25,11 @@ def count_answers(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
     }
 
 
-def in_words(answers: Mapping[str, Answers]) -> str:
+def describe_answers(answers: Mapping[str, Answers]) -> str:
     """Summarise a model's answers in one line, grouped by purpose.
 
     Example:
-        >>> in_words({"abstract": {"used": 20, "repaired": 3, "by_rule": 1}})
+        >>> describe_answers({"abstract": {"used": 20, "repaired": 3, "by_rule": 1}})
         'abstract: 20 used, 3 repaired, 1 replaced by a rule'
     """
     return "; ".join(
@@ -39,11 +39,12 @@ def in_words(answers: Mapping[str, Answers]) -> str:
     )
 
 
-def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
+def unusable_answer_warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
     """Yield a warning for each type of question (such as judging) with mostly unusable answers.
 
     Example:
-        >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})
+        >>> counts = {"used": 1, "repaired": 0, "by_rule": 3}
+        >>> (one,) = unusable_answer_warnings({"mine": {"judge": counts}})
         >>> one[:79]
         'Most model answers for "judge" were unusable, and a rule took their place: mine'
     """

@@ -244,7 +244,7 @@ class Models:
                 meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
             if self.database is not None:
                 name = f"spent-{arm}.json" if arm else "spent.json"
-                _save_meter_in(self.database.with_name(name), meter)
+                _restore_and_autosave_meter(self.database.with_name(name), meter)
         return self._meters[arm]
 
     def _tape(
@@ -292,7 +292,7 @@ class Models:
         return AnswerTable(path, read_only=True) if is_run else AnswerFile(path)
 
 
-def _save_meter_in(file: Path, meter: Meter) -> None:
+def _restore_and_autosave_meter(file: Path, meter: Meter) -> None:
     """Restore a meter from a file if it exists, and save the meter there before each request."""
     if file.exists():
         meter.load_state_dict(read_json(file))

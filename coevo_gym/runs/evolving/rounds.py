@@ -194,7 +194,7 @@ def round_settings_hash(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> 
     """
     explorer = getattr(evolver, "explorer", None)
     usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
-    more = _differing_settings(config, arm)
+    more = _settings_rounds_depend_on(config, arm)
     if identity := _explorer_identity(evolver):
         more.append(identity)
     if usual and arm.explorer == config.explorer and not more:
@@ -215,7 +215,7 @@ def _explorer_identity(evolver: Evolver) -> Mapping[str, Any]:
     return {} if usual else identity
 
 
-def _differing_settings(config: RunConfig, arm: ArmConfig) -> list[object]:
+def _settings_rounds_depend_on(config: RunConfig, arm: ArmConfig) -> list[object]:
     """Return the settings, except the explorer's, that can make two arms' rounds differ."""
     depends = list[object]()
     if arm.gates != config.gates:

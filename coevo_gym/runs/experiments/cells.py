@@ -76,7 +76,7 @@ class Cell:
         )
         return "finished" if self.folder.summary.is_file() else "cut"
 
-    def record(self) -> CellRecord:
+    def read_record(self) -> CellRecord:
         """Return the settings and results of this cell's finished run.
 
         Raises:
@@ -88,7 +88,8 @@ class Cell:
         there, here = _result_settings(config), _result_settings(self.config)
         if there != here:
             raise ConfigError(
-                f"{what} was run with different settings: {_differences(there, here)}. {remedy}."
+                f"{what} was run with different settings: {_describe_differences(there, here)}. "
+                f"{remedy}."
             )
 
 
@@ -282,7 +283,7 @@ def _result_settings(config: RunConfig) -> dict[str, Any]:
     return rest
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+def _describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Return the first three differences between two sets of settings, as text."""
     before, now = dict(flatten(there)), dict(flatten(here))
     texts = (

@@ -19,7 +19,7 @@ from coevo_gym.runs.experiments.cells import (
 )
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.measures import missing_measures
-from coevo_gym.runs.experiments.needs import omit_language_model_rows
+from coevo_gym.runs.experiments.needs import omit_rows_lacking_language_model
 from coevo_gym.runs.experiments.numbers import Numbers, numbers_of
 from coevo_gym.runs.experiments.records import (
     ENDING,
@@ -29,7 +29,7 @@ from coevo_gym.runs.experiments.records import (
     write_records,
 )
 from coevo_gym.runs.experiments.results import Printed, ResultTable, lines_of, table_of
-from coevo_gym.runs.experiments.running import check_measured, run_cells
+from coevo_gym.runs.experiments.running import require_measures, run_cells
 from coevo_gym.runs.experiments.table_parts import efficiencies, parts_of
 from coevo_gym.runs.experiments.writing import as_markdown, write_table
 from coevo_gym.runs.planning.plan import settings_of
@@ -52,7 +52,7 @@ def make_table(
         CoevoError: if a cell fails; earlier cells are kept.
     """
     with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as reporter:
-        chosen, cells, why = omit_language_model_rows(chosen)
+        chosen, cells, why = omit_rows_lacking_language_model(chosen)
         if why:
             reporter.say(why)
         counts = run_cells(chosen, cells, reporter, stop, agreed=agreed)
@@ -69,7 +69,7 @@ def finished_table(chosen: Chosen) -> ResultTable:
             rows are compared.
         StoreError: if a cell cannot be read.
     """
-    chosen, cells, why = omit_language_model_rows(chosen)
+    chosen, cells, why = omit_rows_lacking_language_model(chosen)
     return build_table(chosen, cells, finished_records(cells), why)
 
 
@@ -97,8 +97,8 @@ def export_cells(chosen: Chosen, path: Path) -> ResultTable:
             "`coevo experiment` without --export first."
         )
     for record in records.values():
-        check_measured(record, chosen.experiment.measures)
-    chosen, cells, why = omit_language_model_rows(_limit_to_records(chosen, records, path))
+        require_measures(record, chosen.experiment.measures)
+    chosen, cells, why = omit_rows_lacking_language_model(_limit_to_records(chosen, records, path))
     table = build_table(chosen, cells, finished_records([cell for cell in cells if cell.kept]), why)
     write_records(path, records.values())
     write_atomic(path.with_suffix(".md"), as_markdown(table).encode())
@@ -131,7 +131,7 @@ def _limit_to_records(chosen: Chosen, records: Mapping[str, CellRecord], path: P
     return replace(chosen, rows=rows, seeds=tuple(seeds), kept=records)
 
 
-def comparable_paper_results(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
+def paper_results_and_notes(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
     """Return the paper's results, keyed by row, and notes on rows that differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     results: dict[str, Mapping[str, float]] = {}
@@ -187,7 +187,7 @@ def finished_records(cells: Sequence[Cell]) -> dict[str, CellRecord]:
         ConfigError: if a cell was run with different settings.
         StoreError: if a cell cannot be read.
     """
-    return {cell.name: cell.record() for cell in cells if cell.state == "finished"}
+    return {cell.name: cell.read_record() for cell in cells if cell.state == "finished"}
 
 
 def build_table(
@@ -231,7 +231,7 @@ def build_table(
     for row in rows:
         for seed, numbers in efficiencies(experiment, row, measured).items():
             values[row.name][seed] |= numbers
-    printed, differing = comparable_paper_results(chosen, cells)
+    printed, differing = paper_results_and_notes(chosen, cells)
     lines = lines_of(chosen, values, printed)
     return table_of(
         chosen,

@@ -352,7 +352,7 @@ def _measure_cpu_hours(ended: _Ended) -> float:
     return float(sum(line["cpu_s"] for line in ended.lines("step"))) / 3600
 
 
-def _success_measure(split: str) -> Callable[[_Ended], float]:
+def _make_success_measure(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
         samples = ended.config.evaluation.samples
         return evaluate_job(
@@ -376,6 +376,6 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     TOLD: _measure_told,
     "curve": _measure_curve,
     "cpu_hours": _measure_cpu_hours,
-    "val": _success_measure("val"),
-    "test": _success_measure("test"),
+    "val": _make_success_measure("val"),
+    "test": _make_success_measure("test"),
 }

@@ -57,7 +57,7 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
     return list(needs)
 
 
-def omit_language_model_rows(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
+def omit_rows_lacking_language_model(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
     """Omit the rows that need a language model when the tiny policy is used.
 
     Returns:

@@ -153,7 +153,7 @@ def _table_line(
     experiment: Experiment, row: Row, values: Values, budget: Size, printed: Mapping[str, float]
 ) -> TableLine:
     cells = values.get(row.name, {})
-    of_metric = _series(cells, experiment.metric)
+    of_metric = _values_by_seed(cells, experiment.metric)
     mean, sd = mean_and_sd(list(of_metric.values())) if of_metric else (math.nan, math.nan)
     wanted = dict.fromkeys([*experiment.columns, *USUAL])
     return TableLine(
@@ -163,11 +163,11 @@ def _table_line(
         mean=_finite_or_none(mean),
         sd=_finite_or_none(sd),
         comparisons=tuple(
-            compare(name, of_metric, _series(values[name], experiment.metric))
+            compare(name, of_metric, _values_by_seed(values[name], experiment.metric))
             for name in experiment.baselines_of(row)
             if name in values
         ),
-        columns={name: _mean(_series(cells, name)) for name in wanted},
+        columns={name: _mean(_values_by_seed(cells, name)) for name in wanted},
         paper=printed,
     )
 
@@ -193,7 +193,7 @@ def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float
     )
 
 
-def _series(cells: Mapping[int, Numbers], name: str) -> dict[int, float]:
+def _values_by_seed(cells: Mapping[int, Numbers], name: str) -> dict[int, float]:
     return {seed: cells[seed][name] for seed in sorted(cells) if name in cells[seed]}
 
 

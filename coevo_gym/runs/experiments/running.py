@@ -16,8 +16,8 @@ from coevo_gym.core.spend import Cost
 from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared_settings
 from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
-from coevo_gym.runs.manifest import arithmetic_for, arithmetic_in, read_manifest
-from coevo_gym.runs.planning.cost import estimates, require_consent
+from coevo_gym.runs.manifest import arithmetic_in, freeze_arithmetic_for, read_manifest
+from coevo_gym.runs.planning.cost import estimates, refuse_if_paid
 from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
@@ -40,7 +40,7 @@ def copy_shared_start(cell: Cell) -> RunFolder | None:
         StoreError: if the copy cannot be written.
     """
     manifest, _ = read_manifest(cell.folder)
-    wanted, here = shared_settings(cell.config), arithmetic_for(cell.config)
+    wanted, here = shared_settings(cell.config), freeze_arithmetic_for(cell.config)
     for other in RunFolder.of_table(cell.folder.path.parent):
         if other.path == cell.folder.path or not other.path.name.endswith(f"-{cell.seed}"):
             continue
@@ -61,12 +61,12 @@ def copy_shared_start(cell: Cell) -> RunFolder | None:
             if line.get("event") == WARMUP:
                 append_line(cell.folder.metrics, line)
         # last, because it marks the start as complete
-        _link(checkpoints[-1], cell.folder.checkpoints / WARMUP)
+        _link_or_copy(checkpoints[-1], cell.folder.checkpoints / WARMUP)
         return other
     return None
 
 
-def _link(file: Path, folder: Path) -> None:
+def _link_or_copy(file: Path, folder: Path) -> None:
     """Link a file into another folder, or copy it if hard links are not supported."""
     with report_store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,9 @@ def _link(file: Path, folder: Path) -> None:
             part.replace(target)
 
 
-def check_measured(record: CellRecord, measures: Sequence[str], parts: Sequence[str] = ()) -> None:
+def require_measures(
+    record: CellRecord, measures: Sequence[str], parts: Sequence[str] = ()
+) -> None:
     """Check that a finished experiment cell has all metrics.
 
     Raises:
@@ -116,9 +118,9 @@ def run_cells(
     measures, parts = chosen.experiment.measures, chosen.shared_parts()
     for cell in cells:
         if cell.state != "finished" and not agreed:
-            require_consent(estimates(cell.config))
+            refuse_if_paid(estimates(cell.config))
         if cell.kept is not None:
-            check_measured(cell.kept, measures, parts.get(cell.row.name, ()))
+            require_measures(cell.kept, measures, parts.get(cell.row.name, ()))
     counts, spent = CellCounts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
@@ -145,7 +147,7 @@ def run_cells(
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1
-            _say_time_left(progress, reporter.name, spent, left)
+            _say_time_taken_and_left(progress, reporter.name, spent, left)
             gc.collect()  # free the run now: its reference cycles would keep the memory
     return counts
 
@@ -168,7 +170,9 @@ def _run_new_cell(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None
     train(folder, cell.resolved, progress, stop, agreed=True, prepare=prepare)
 
 
-def _say_time_left(progress: ProgressSink, name: str, spent: Sequence[float], left: int) -> None:
+def _say_time_taken_and_left(
+    progress: ProgressSink, name: str, spent: Sequence[float], left: int
+) -> None:
     minutes = sum(spent) / len(spent) * left / 60
     later = f"; about {minutes:.0f} min for the remaining {left}" if left else ""
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")

@@ -28,7 +28,6 @@ from coevo_gym.store.folder import (
 )
 
 if TYPE_CHECKING:
-    from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
     from coevo_gym.trainers.grpo import LearnablePolicy
 
 
@@ -323,7 +322,7 @@ def export_model(
         )
     _check_target(target, overwrite)
     checkpoints = Checkpoints(folder.checkpoints / name)
-    saved = checkpoints.latest() if step is None else checkpoints.load_at(step)
+    saved = checkpoints.load_latest() if step is None else checkpoints.load_at(step)
     if saved is None:
         raise ConfigError(
             f"{config.name} has no checkpoint of {name} yet. Continue training with "
@@ -332,11 +331,19 @@ def export_model(
     from safetensors import SafetensorError
 
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+    from coevo_gym.runs.assembly import (
+        load_evaluation_weights,
+        report_restore_errors,
+        weights_hash,
+    )
 
     # Load the model on the CPU without an inference engine: the saved weights are the same.
     on_cpu = config.policy.model.model_copy(update={"device": "cpu"})
     model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
-    card = _load_weights(model, saved, folder, name)
+    policy_to_export = cast("LearnablePolicy", model)
+    with report_restore_errors(saved, policy_to_export):
+        load_evaluation_weights(policy_to_export, saved.state)
+    card = card_of(folder, name, saved, weights=weights_hash(policy_to_export))
     with report_store_errors(target), replace_folder(target) as new:
         try:
             (model.save_adapter if adapter else model.save_pretrained)(new)
@@ -348,17 +355,6 @@ def export_model(
         write_atomic(new / "README.md", render_card(card, adapter=adapter).encode())
         write_json(new / ORIGIN, {**card.to_json(), "manifest": manifest})
     return card
-
-
-def _load_weights(
-    model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str
-) -> ModelCard:
-    from coevo_gym.runs.assembly import check_restored, load_evaluation_weights, weights_hash
-
-    policy = cast("LearnablePolicy", model)
-    with check_restored(saved, policy):
-        load_evaluation_weights(policy, saved.state)
-    return card_of(folder, name, saved, weights=weights_hash(policy))
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

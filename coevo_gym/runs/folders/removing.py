@@ -138,12 +138,12 @@ def find_freeable() -> list[Freeable]:
             items += [
                 Freeable(path, EMPTY, path, size_of(path))
                 for path in sorted(root.iterdir())
-                if _is_empty(path) and not is_in_use(path)
+                if _is_leftover(path) and not is_in_use(path)
             ]
     return items
 
 
-def free(items: list[Freeable]) -> int:
+def delete_freeable(items: list[Freeable]) -> int:
     """Delete the given files and folders, and return their total size in bytes.
 
     Folders that a process has started to write to since are skipped.
@@ -185,7 +185,7 @@ def _partial_files(folder: Path, of: Path) -> Iterator[Freeable]:
         yield Freeable(path, PART, of, size_of(path))
 
 
-def _is_empty(folder: Path) -> bool:
+def _is_leftover(folder: Path) -> bool:
     """Return True if a folder contains nothing but a lock, a progress file and partial files."""
     if folder.is_symlink() or not folder.is_dir():
         return False

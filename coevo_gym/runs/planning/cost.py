@@ -19,7 +19,12 @@ from coevo_gym.core.spend import NO_USAGE, Caps, Cost, Meter, Prices, Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.config.run_sections import ExplorerModelSettings
-from coevo_gym.runs.planning.plan import max_learner_steps, max_rounds, max_steps, n_initial_tasks
+from coevo_gym.runs.planning.plan import (
+    max_learner_steps,
+    max_rounds,
+    max_steps_per_episode,
+    n_initial_tasks,
+)
 from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.trainers.protocols import LoopState
 
@@ -35,17 +40,17 @@ class Spending:
     def set_cost(self, piece: str, cost: Cost) -> None:
         """Update the cost of one part of the run, such as an arm."""
         self._pieces[piece] = cost
-        self._progress.set_cost(self._known)
+        self._progress.set_cost(self._total_cost)
 
-    def report_search(self, meter: Meter) -> None:
+    def report_search_cost(self, meter: Meter) -> None:
         """Report the cost of finding initial tasks while the search runs."""
         over = sum((cost for _, cost in self._first), Cost())
-        self._progress.set_cost(self._known + meter.total.subtract(over))
+        self._progress.set_cost(self._total_cost + meter.total.subtract(over))
 
-    def add_first_round(self, round: Round, result: RoundResult) -> None:
+    def add_first_round_cost(self, round: Round, result: RoundResult) -> None:
         """Record the cost of a round that found initial tasks."""
         self._first.append((round, Cost.from_usages(result.env_steps, *result.usage.values())))
-        self._progress.set_cost(self._known)
+        self._progress.set_cost(self._total_cost)
 
     def set_arm_cost(self, name: str, first: Round | None, state: LoopState) -> None:
         """Update an arm's cost. The cost of its initial tasks is counted separately."""
@@ -55,7 +60,7 @@ class Spending:
         )
 
     @property
-    def _known(self) -> Cost:
+    def _total_cost(self) -> Cost:
         return sum((cost for _, cost in self._first), sum(self._pieces.values(), Cost()))
 
 
@@ -166,7 +171,7 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
         return []
     requests = 2 if chat.memory == "model" else 1  # per step
     cost = _request_usage(ACT_TOKENS, chat.max_answer_tokens)
-    cost = cost.times(episodes * max_steps(config) * requests)
+    cost = cost.times(episodes * max_steps_per_episode(config) * requests)
     cost += _request_usage(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
     estimate = CostEstimate(
         model=_endpoint_with_location(endpoint),
@@ -174,22 +179,24 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
         rounds=None,
         cost=_add_price(cost, endpoint.prices),
         key_env=endpoint.api_key_env or "",
-        caps=_caps_of(endpoint.caps, "policy.endpoint"),
+        caps=_caps_by_setting(endpoint.caps, "policy.endpoint"),
     )
     return [_apply_total_caps(estimate)]
 
 
-def require_consent(asked: list[CostEstimate]) -> None:
+def refuse_if_paid(asked: list[CostEstimate]) -> None:
     """Refuse to start anything that may cost money unless the user has agreed to the cost.
 
     Raises:
         ConfigError: if work may cost money; the message says how much, and how to agree.
     """
     if paid := [estimate for estimate in asked if estimate.paid]:
-        raise ConfigError(f"{in_words(paid)}\nTo accept the cost, pass --yes (yes=True in Python).")
+        raise ConfigError(
+            f"{describe_costs(paid)}\nTo accept the cost, pass --yes (yes=True in Python)."
+        )
 
 
-def in_words(paid: list[CostEstimate]) -> str:
+def describe_costs(paid: list[CostEstimate]) -> str:
     """Describe the cost that the user has to agree to."""
     what = "evaluation" if paid[0].rounds is None else "run"
     lines = [f"This {what} queries a model that may cost money."]
@@ -266,10 +273,10 @@ def _model_estimate(
 
     ``endpoint`` is the settings key of the model's endpoint.
     """
-    remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
+    remote, caps = model.kind == "openai", _caps_by_setting(arm.advisor, "advisor")
     if remote:
         cost = _add_price(cost, model.endpoint.prices)
-        caps |= _caps_of(model.endpoint.caps, endpoint)
+        caps |= _caps_by_setting(model.endpoint.caps, endpoint)
     paid = remote and may_cost(model.endpoint)
     key_env = (model.endpoint.api_key_env or "") if remote else ""
     return CostEstimate(model=name, paid=paid, rounds=0, cost=cost, key_env=key_env, caps=caps)
@@ -280,7 +287,7 @@ def _round_usage(
 ) -> Usage:
     """Return the maximum cost of one round."""
     explorer = arm.explorer
-    steps = min(explorer.max_steps, max_steps(config))
+    steps = min(explorer.max_steps, max_steps_per_episode(config))
     question = _request_usage(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)
     act = _request_usage(WALK_TOKENS, explorer.max_action_tokens)
     context = act.times(steps * explorer.walks) + question.times(explorer.walks + guided)
@@ -288,7 +295,7 @@ def _round_usage(
     if arm.gates.has("judge"):
         gates += question
     if arm.gates.has("solve") and arm.gates.solve.solver == "explorer":
-        gates += act.times(max_steps(config) * arm.gates.solve.tries)
+        gates += act.times(max_steps_per_episode(config) * arm.gates.solve.tries)
     return _apply_round_caps(arm.advisor, context.times(contexts) + gates.times(drafts))
 
 
@@ -296,10 +303,12 @@ def _apply_round_caps(caps: Caps, cost: Usage) -> Usage:
     """Limit the estimated cost of a round or study to the per-round caps."""
     capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
-        capped = _scale(capped, most / capped.calls).model_copy(update={"calls": most})
+        capped = _scale_tokens_and_price(capped, most / capped.calls).model_copy(
+            update={"calls": most}
+        )
     most = caps.max_tokens_per_round
     if most is not None and capped.tokens > most:
-        capped = _scale(capped, most / capped.tokens)
+        capped = _scale_tokens_and_price(capped, most / capped.tokens)
     return capped
 
 
@@ -312,7 +321,7 @@ def _add_price(usage: Usage, prices: Prices) -> Usage:
     return usage.model_copy(update={"usd": usd})
 
 
-def _caps_of(caps: Caps, key: str) -> dict[str, float]:
+def _caps_by_setting(caps: Caps, key: str) -> dict[str, float]:
     """Return the cost caps that are set, keyed by setting."""
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
@@ -325,10 +334,10 @@ def _apply_total_caps(estimate: CostEstimate) -> CostEstimate:
     share = min(1.0, min(tokens, default=math.inf) / max(1, cost.tokens))
     if cost.usd:
         share = min(share, min(dollars, default=math.inf) / cost.usd)
-    return estimate.model_copy(update={"cost": _scale(cost, share)})
+    return estimate.model_copy(update={"cost": _scale_tokens_and_price(cost, share)})
 
 
-def _scale(usage: Usage, share: float) -> Usage:
+def _scale_tokens_and_price(usage: Usage, share: float) -> Usage:
     """Scale token counts and price by a factor, leaving the number of requests unchanged."""
     return Usage(
         calls=usage.calls,

@@ -127,7 +127,7 @@ def _memory_of(
     sampler = width * n if copied else 0
     context = settings.max_context or UNKNOWN_CONTEXT
     average = 4 * trained if update.average else 0
-    share = _share_of_vllm(config, sampler, device)
+    share = _vllm_memory(config, sampler, device)
     return MemoryEstimate(
         trained=trained,
         learner=width * n + 4 * trained if adapter else 4 * n,
@@ -136,10 +136,12 @@ def _memory_of(
         moments=8 * trained,
         reference=0 if adapter or not update.kl_coef else width * n,
         average=average,
-        activations=_activations(
+        activations=_activation_bytes(
             config, shape, trained, max(update.microbatch_tokens, context), half=half
         ),
-        imitation=_activations(config, shape, trained, _warmup_tokens(config, context), half=half),
+        imitation=_activation_bytes(
+            config, shape, trained, _warmup_tokens(config, context), half=half
+        ),
         context=width * context * shape.kv_values_per_token,
         share=share,
         prefixes=int(settings.prefix_cache_gib * GIB) if share is None else 0,
@@ -177,7 +179,7 @@ def update_settings_of(learner: LearnerConfig) -> UpdateConfig:
     )
 
 
-def _share_of_vllm(config: RunConfig, sampler: int, device: Device) -> int | None:
+def _vllm_memory(config: RunConfig, sampler: int, device: Device) -> int | None:
     if config.policy.kind != "vllm":
         return None
     settings = config.policy.vllm
@@ -194,7 +196,7 @@ def _warmup_tokens(config: RunConfig, context: int) -> int:
     return min(warmup.batch_tokens, warmup.batch_decisions * context)
 
 
-def _activations(
+def _activation_bytes(
     config: RunConfig, shape: ModelShape, trained: int, tokens: int, *, half: bool
 ) -> int:
     """Return the memory, in bytes, that activations take up in one pass.
@@ -256,11 +258,11 @@ def require_memory(config: RunConfig) -> None:
 def memory_warnings(config: RunConfig) -> Iterator[str]:
     """Yield a warning if a run's language model may not fit in this machine's memory."""
     estimate = _largest_estimate(config, lambda memory: max(memory.peaks.values()))
-    if estimate is not None and (text := shortfall(config, *estimate)):
+    if estimate is not None and (text := describe_shortfall(config, *estimate)):
         yield text
 
 
-def shortfall(
+def describe_shortfall(
     config: RunConfig, memory: MemoryEstimate, learner: LearnerConfig, device: Device
 ) -> str:
     """Describe why a run may not fit on its device, and suggest changes. Return "" if it fits."""
@@ -269,7 +271,7 @@ def shortfall(
         return (
             f"vLLM's share is {format_bytes(share)}, but its weights take "
             f"{format_bytes(memory.sampler)}, and one full context takes "
-            f"{format_bytes(memory.context)}. Raise {_vllm_setting(config)}."
+            f"{format_bytes(memory.context)}. Raise {_vllm_memory_setting(config)}."
         )
     phase, needed = max(memory.peaks.items(), key=lambda peak: peak[1])
     excess = needed + device.reserve - device.memory
@@ -340,7 +342,7 @@ def _ways_to_save_weights(
     """Yield ways to save memory on weights, gradients, optimiser moments and reference weights."""
     settings = config.policy.model
     if memory.share is not None:
-        yield f"lower {_vllm_setting(config)}"
+        yield f"lower {_vllm_memory_setting(config)}"
     if not settings.lora_rank:
         yield "train an adapter (policy.model.lora_rank)"
     if not computes_in_half(config, device) and (settings.lora_rank or memory.reference):
@@ -352,7 +354,7 @@ def _ways_to_save_weights(
     yield "choose a smaller model (policy.model.path)"
 
 
-def _vllm_setting(config: RunConfig) -> str:
+def _vllm_memory_setting(config: RunConfig) -> str:
     share = config.policy.vllm.kv_cache_gib is None
     return f"policy.vllm.{'gpu_memory_utilization' if share else 'kv_cache_gib'}"
 

@@ -15,9 +15,9 @@ from coevo_gym.runs.planning.memory import (
     UNKNOWN_CONTEXT,
     checkpoint_bytes,
     computes_in_half,
+    describe_shortfall,
     format_bytes,
     memory_by_arm,
-    shortfall,
     update_settings_of,
 )
 
@@ -99,7 +99,7 @@ def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
         share=memory.share,
         peaks=memory.peaks,
         least=memory.least,
-        shortfall=shortfall(config, memory, learner, device),
+        shortfall=describe_shortfall(config, memory, learner, device),
         start=start,
         checkpoint=checkpoint,
         disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,

@@ -80,12 +80,12 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
     arms = arm_configs(config).values()
     per_step = loop.groups_per_step * config.rollout.group_size
     limit = math.inf if loop.max_env_steps is None else loop.max_env_steps
-    played = math.inf if steps is None else steps * per_step * max_steps(config)
+    played = math.inf if steps is None else steps * per_step * max_steps_per_episode(config)
     env_steps, episodes = int(min(limit, played)), None if steps is None else steps * per_step
-    study_tokens = _study_tokens(config, env_steps)
+    study_tokens = _max_study_tokens(config, env_steps)
     sampled, learned = (
-        _sampled_tokens(config, env_steps, episodes),
-        _learned_tokens(config, episodes),
+        _max_sampled_tokens(config, env_steps, episodes),
+        _max_learned_tokens(config, episodes),
     )
     if sampled is not None:
         sampled += study_tokens
@@ -107,7 +107,7 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
     )
 
 
-def max_steps(config: RunConfig) -> int:
+def max_steps_per_episode(config: RunConfig) -> int:
     """Return the maximum number of steps per episode."""
     return config.benchmark.max_steps or env_class_of(config.benchmark.name).default_max_steps
 
@@ -156,7 +156,7 @@ def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     )
 
 
-def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
+def arm_specific_rows(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
     """Return (key, value, origin) of the settings in which each arm differs from the run.
 
     All settings of an arm's method are included, with the origin ``default`` where it applies.
@@ -215,7 +215,7 @@ def _count_evaluations(config: RunConfig, steps: int) -> int:
     return 2 + sum(step / steps >= late for step in between)
 
 
-def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> int | None:
+def _max_sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> int | None:
     if config.policy.kind == "tiny":
         return None
     chat = config.policy.chat
@@ -228,17 +228,17 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
     return min(most) + of_memory
 
 
-def _study_tokens(config: RunConfig, env_steps: int) -> int:
+def _max_study_tokens(config: RunConfig, env_steps: int) -> int:
     """Return the maximum tokens that the studies of one arm sample from a language model."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return 0
-    sizes = max_steps(config), env_class_of(config.benchmark.name).observation_tokens
+    sizes = max_steps_per_episode(config), env_class_of(config.benchmark.name).observation_tokens
     return env_steps * max(
         arm.policy_tokens_per_step(*sizes) for arm in arm_configs(config).values()
     )
 
 
-def _learned_tokens(config: RunConfig, episodes: int | None) -> int | None:
+def _max_learned_tokens(config: RunConfig, episodes: int | None) -> int | None:
     if config.policy.kind == "tiny" or episodes is None:
         return None
     return episodes * (config.policy.model.max_context or UNKNOWN_CONTEXT)

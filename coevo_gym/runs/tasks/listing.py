@@ -97,7 +97,7 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
     raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists all names.")
 
 
-def run_that_found(benchmark: str, name_or_id: str) -> str | None:
+def find_run_with_task(benchmark: str, name_or_id: str) -> str | None:
     """Return the name of a run under ``runs/`` that contains a task, or None."""
     runs = _runs_of(benchmark)
     return next((name for name, run in runs if RunReader(run.database).task_id(name_or_id)), None)

@@ -172,7 +172,7 @@ def _story_of_draft(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
     first = places[0]
     applied = reader.round(first.arm, first.round_id)
     verdict = applied.result.verdicts[first.position]
-    explored, context = _origin(applied, verdict, reader)
+    explored, context = _exploration_and_context(applied, verdict, reader)
     built = (*applied.result.accepted, *applied.result.held)
     task = next((task for task in built if task.id == verdict.task_id), None)
     parents = task.parents if task else verdict.draft.get("parents", ())
@@ -194,7 +194,7 @@ def _story_of_draft(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
     )
 
 
-def _origin(
+def _exploration_and_context(
     applied: StoredRound, verdict: Verdict, reader: RunReader
 ) -> tuple[Explored | None, Context | None]:
     """Return the exploration and the context that led to a draft."""

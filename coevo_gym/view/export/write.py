@@ -91,7 +91,7 @@ class DataFile:
         self._write_line(line)
         return True
 
-    def to_text(self, **more: Any) -> str:
+    def finish(self, **more: Any) -> str:
         """Finish the data file, and return it as base64 (see ``static/viewer/exported.js``).
 
         Args:
@@ -166,17 +166,17 @@ def embed_files(page: str, static: Path, data: str) -> str:
         return f"<script>{text}</script>"
 
     whole = _SCRIPT.sub(script, _STYLE.sub(style, _add_answers_script(page)))
-    scripts, styles = _policy_hashes(whole, "script"), _policy_hashes(whole, "style")
+    scripts, styles = _inline_hashes(whole, "script"), _inline_hashes(whole, "style")
     policy = f"{_COMMON}; script-src {scripts}; style-src {styles}"
     data_block = f'<script type="text/plain" id="coevo-export">{data}</script>\n'
-    return _add_policy(_insert_before_scripts(whole, data_block, "<script>"), policy)
+    return _add_content_policy(_insert_before_scripts(whole, data_block, "<script>"), policy)
 
 
 def link_files(page: str) -> str:
     """Return a page that loads its scripts and data from the export folder."""
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
-    return _add_policy(
+    return _add_content_policy(
         _insert_before_scripts(_add_answers_script(page), data, "<script src="), policy
     )
 
@@ -217,12 +217,12 @@ def _insert_before_scripts(page: str, block: str, first: str) -> str:
     return page[:place] + block + page[place:]
 
 
-def _add_policy(page: str, policy: str) -> str:
+def _add_content_policy(page: str, policy: str) -> str:
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     return page.replace(_CHARSET, f"{_CHARSET}\n{meta}\n{_ROBOTS}", 1)
 
 
-def _policy_hashes(page: str, kind: str) -> str:
+def _inline_hashes(page: str, kind: str) -> str:
     texts = [text for name, text in _INLINE.findall(page) if name == kind]
     return " ".join(f"'sha256-{_sha256_base64(text)}'" for text in texts) or "'none'"
 
@@ -297,7 +297,7 @@ def export_pages(
     export = _Export(collection, held_out=episodes, tell=tell)
     with ExitStack() as reading:
         for run in collection.runs():
-            reading.enter_context(run.keep_open())
+            reading.enter_context(run.reuse_reader())
         return export.write_file(target, most_bytes) if as_file else export.write_folder(target)
 
 
@@ -340,7 +340,7 @@ def _open_for_report(folder: RunFolder) -> Iterator[RunCollection]:
         )
     collection = RunCollection(Library([folder]))
     try:
-        with forbid_setup(), collection.runs()[0].keep_open():
+        with forbid_setup(), collection.runs()[0].reuse_reader():
             run_detail(collection.runs()[0])  # an export would skip a damaged run
             yield collection
     except Refusal as refusal:
@@ -424,7 +424,7 @@ class _Export:
                     f"For all of them: {all_of}"
                 )
         self._add_about(part)
-        data = part.to_text(lists=listings_to_json(), left_out=self._left_out)
+        data = part.finish(lists=listings_to_json(), left_out=self._left_out)
         whole = embed_files(self._page, STATIC, data).encode("utf-8", "replace")
         write_atomic(target, whole)
         return Written(target, len(whole), self._left_out)
@@ -436,27 +436,27 @@ class _Export:
             shutil.rmtree(scratch, ignore_errors=True)  # left over from a killed process
             (scratch / "data").mkdir(parents=True)
             try:
-                size = self._write_files(scratch)
+                self._write_files(scratch)
+                size = sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file())
                 shutil.rmtree(target, ignore_errors=True)
                 scratch.rename(target)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
         return Written(target / "index.html", size, self._left_out)
 
-    def _write_files(self, folder: Path) -> int:
+    def _write_files(self, folder: Path) -> None:
         files = dict[str, str]()
         for number, part in enumerate(self._data_files()):
             name = f"part-{number}"
             files |= dict.fromkeys(part.paths, name)
-            text = part.to_text()
+            text = part.finish()
             _write_text(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
         index = DataFile(self._collection.censor)
         self._add_about(index)
-        text = index.to_text(files=files, lists=listings_to_json(), left_out=self._left_out)
+        text = index.finish(files=files, lists=listings_to_json(), left_out=self._left_out)
         _write_text(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
         _write_text(folder / "index.html", link_files(self._page))
         copy_static(self._page, STATIC, folder)
-        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
     def _data_files(self) -> Iterator[DataFile]:
         part = DataFile(self._collection.censor)

@@ -71,7 +71,7 @@ def comparison_detail(collection: RunCollection, query: Query) -> Compared:
     return Compared(
         found=replace(comparison, won=won, lost=lost),
         verdict=comparison.verdict,
-        test=comparison.test,
+        test=comparison.test_name,
         place_a=first.place,
         place_b=second.place,
         links_a=first.episode_links(changed),

@@ -23,7 +23,7 @@ from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.rows import Decision
 from coevo_gym.view.collection import ShownRun, report_damage
-from coevo_gym.view.filters import DRAFTS, select
+from coevo_gym.view.filters import DRAFTS, select_page
 from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, one_line
@@ -197,8 +197,8 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
         BadRequest: if a parameter is invalid.
     """
     rows = draft_rows(run)
-    selection = select(rows, DRAFTS, query)
-    of_gates = select(rows, DRAFTS, query.without("gate", "accepted", "page")).matching
+    selection = select_page(rows, DRAFTS, query)
+    of_gates = select_page(rows, DRAFTS, query.without("gate", "accepted", "page")).matching
     rejected = [row for row in of_gates if not row.accepted]
     gates = Counter(row.gate for row in rejected)
     reasons: dict[str, Counter[str]] = {}

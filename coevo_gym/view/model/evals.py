@@ -22,7 +22,7 @@ from coevo_gym.store.folder import is_in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, report_damage
-from coevo_gym.view.filters import EPISODES, select
+from coevo_gym.view.filters import EPISODES, select_page
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import folder_name
 from coevo_gym.view.model.episodes import Behind, step_views, system_text
@@ -265,7 +265,7 @@ def episode_page(evaluation: ShownEval, query: Query) -> EpisodePage:
         BadRequest: if a parameter is invalid.
         Damaged: if the evaluation cannot be read.
     """
-    selection = select(episode_rows(evaluation), EPISODES, query)
+    selection = select_page(episode_rows(evaluation), EPISODES, query)
     return EpisodePage(rows=tuple(selection.rows), **selection.paging)
 
 
@@ -351,7 +351,7 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
     )
 
 
-def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
+def run_evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
     """Return one of a run's evaluations, with the result for each task.
 
     Raises:

@@ -15,7 +15,7 @@ from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.final import final_scores
-from coevo_gym.runs.evolving.answers import count_answers, warnings
+from coevo_gym.runs.evolving.answers import count_answers, unusable_answer_warnings
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
 from coevo_gym.view.collection import Line, ShownRun, report_damage
 from coevo_gym.view.model.rounds import RoundRow, distinct_rounds, rounds_of
@@ -187,12 +187,12 @@ def usage_by_purpose(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeU
     )
 
 
-def unusable_answer_warnings(usage: Sequence[PurposeUsage]) -> Iterator[str]:
+def warnings_by_purpose(usage: Sequence[PurposeUsage]) -> Iterator[str]:
     """Yield a warning for each type of question (such as judging) with mostly unusable answers."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(count_answers({row.purpose: row.usage}))
-    return warnings(asked_by)
+    return unusable_answer_warnings(asked_by)
 
 
 def _arm_measures(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[ArmMeasures]:
@@ -277,7 +277,7 @@ class AskedTasks(NamedTuple):
     text: str
 
 
-def task_set(run: ShownRun) -> TaskSet:
+def task_set_comparison(run: ShownRun) -> TaskSet:
     """Return a comparison of the task sets of all arms that have evolution rounds.
 
     Raises:

@@ -346,7 +346,9 @@ def advice_in_episode(
     return tuple(AdviceText(id=id, texts=texts[id]) for id in ids if id in texts)
 
 
-def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
+def notes_except_interfaces(
+    reader: ViewReader, arm: str, step: int, group: str, position: int
+) -> list[Note]:
     """Return the notes about one training episode, except those of kind :data:`INTERFACE`."""
     notes = reader.notes_about(arm, step, group, position)
     return [note for note in notes if note.kind != INTERFACE]

@@ -16,7 +16,7 @@ from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import Line, RunCollection, ShownRun, report_damage
 from coevo_gym.view.model.evals import EvalRow, eval_rows
-from coevo_gym.view.model.measures import unusable_answer_warnings, usage_by_purpose
+from coevo_gym.view.model.measures import usage_by_purpose, warnings_by_purpose
 from coevo_gym.view.model.rounds import RoundRow, distinct_rounds, rounds_of
 from coevo_gym.view.model.run_progress import ProgressView, latest_change, progress_of
 from coevo_gym.view.numbers import headline
@@ -206,7 +206,7 @@ def run_detail(run: ShownRun) -> RunDetail:
         stores=stores,
         config=redact_secrets(manifest["config"]),
         manifest=redact_secrets({k: v for k, v in manifest.items() if k != "config"}),
-        notes=(*unusable_answer_warnings(usage_by_purpose(rounds)), *_remarks(config, manifest)),
+        notes=(*warnings_by_purpose(usage_by_purpose(rounds)), *_remarks(config, manifest)),
     )
 
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from coevo_gym.store.rows import names_from_row
+from coevo_gym.store.rows import split_names
 from coevo_gym.view.collection import ShownRun
-from coevo_gym.view.filters import GROUPS, select
+from coevo_gym.view.filters import GROUPS, select_page
 from coevo_gym.view.model.rounds import RoundRow, rounds_of
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query, task_words
@@ -161,7 +161,7 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
     """
     run.require_arm(arm)
     rows = run.cached(f"groups of {arm}", lambda: group_rows(run, arm))
-    selection = select(rows, GROUPS, query)
+    selection = select_page(rows, GROUPS, query)
     return GroupPage(rows=tuple(selection.rows), **selection.paging)
 
 
@@ -184,7 +184,7 @@ def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
         known = dict(zip(_NAMES, columns, strict=True))
         n, of = known["successes"], known["episodes"]
         outcome = "some" if 0 < n < of else "all" if n else "none"
-        signals = names_from_row(kinds)
+        signals = split_names(kinds)
         groups.append(GroupRow(**known, task=task, signals=signals, outcome=outcome, words=words))
     return groups
 

@@ -9,7 +9,7 @@ from coevo_gym.core.notes import INTERFACE
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.view.collection import ShownRun, report_damage
-from coevo_gym.view.filters import TASKS, select
+from coevo_gym.view.filters import TASKS, select_page
 from coevo_gym.view.model.drafts import DraftDetail, decision_view, draft_rows, find_draft
 from coevo_gym.view.model.steps import GroupRow, groups_where
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
@@ -278,7 +278,7 @@ def task_page(run: ShownRun, query: Query) -> TaskPage:
     Raises:
         BadRequest: if a parameter is invalid.
     """
-    selection = select(task_rows(run), TASKS, query)
+    selection = select_page(task_rows(run), TASKS, query)
     return TaskPage(rows=tuple(selection.rows), **selection.paging)
 
 

@@ -19,7 +19,7 @@ from coevo_gym.view.model.notes import (
     advice_in_episode,
     interface_lines,
     note_views,
-    notes_about,
+    notes_except_interfaces,
 )
 from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
@@ -134,7 +134,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         task = reader.task(row.task.id)
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
         sampled = reader.sampled_decisions(arm, group, position)
-        notes = notes_about(reader, arm, row.step, group, position)
+        notes = notes_except_interfaces(reader, arm, row.step, group, position)
         split = str(task.split) if task else "train"
         advice = advice_in_episode(reader, arm, episode.cue_ids, split)
         version = episode.interface

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from coevo_gym.store.rows import names_from_row
+from coevo_gym.store.rows import split_names
 from coevo_gym.view.collection import ShownRun
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
 from coevo_gym.view.query import Query, task_words
@@ -175,8 +175,8 @@ def _row_from_sql(
         end_reason=end_reason,
         steps=steps,
         errors=errors,
-        signals=names_from_row(kinds),
-        advice=names_from_row(advice),
+        signals=split_names(kinds),
+        advice=split_names(advice),
         advantage=advantage,
     )
 

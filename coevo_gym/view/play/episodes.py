@@ -148,7 +148,7 @@ class EpisodeManager:
         If a score is kept, the next task is fixed, and no other task may be requested.
         """
         task, seed = self._pick_task(wanted)
-        self._make_room()
+        self._remove_idle_episodes()
         env = self._env_pools.take(self.source.split)
         episode = _PlayedEpisode(
             secrets.token_urlsafe(16), PlayedGame(env, task, seed), env, self._clock()
@@ -182,15 +182,15 @@ class EpisodeManager:
         """
         action = clean_text(action, ACTION_CAP)
         with self._lock_episode(id) as episode:
-            self._check_under_way(episode, step)
+            self._check_can_act(episode, step)
             self._run_on_engine(episode, lambda: self._act(episode, action))
             return self._state(episode, have=step)
 
     def give_up(self, id: str, step: int) -> Json:
         """End an episode in its current state and grade it."""
         with self._lock_episode(id) as episode:
-            self._check_under_way(episode, step)
-            self._run_on_engine(episode, lambda: self._end(episode))
+            self._check_can_act(episode, step)
+            self._run_on_engine(episode, lambda: self._give_up(episode))
             return self._state(episode, have=step)
 
     def resume(self, id: str) -> Json:
@@ -253,7 +253,7 @@ class EpisodeManager:
     def _raise_not_found(why: str) -> NoReturn:
         raise NotPossible(404, why)
 
-    def _make_room(self) -> None:
+    def _remove_idle_episodes(self) -> None:
         """Remove the oldest episodes if there are too many.
 
         Raises:
@@ -288,7 +288,7 @@ class EpisodeManager:
             episode.used_at = self._clock()
             yield episode
 
-    def _check_under_way(self, episode: _PlayedEpisode, step: int) -> None:
+    def _check_can_act(self, episode: _PlayedEpisode, step: int) -> None:
         if episode.fault:
             why = "The engine has failed. Continue the episode, or start another one."
         elif episode.game.played is not None:
@@ -305,7 +305,7 @@ class EpisodeManager:
         episode.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
         self._finish_if_over(episode)
 
-    def _end(self, episode: _PlayedEpisode) -> None:
+    def _give_up(self, episode: _PlayedEpisode) -> None:
         episode.refusal = None
         episode.game.give_up()
         self._finish_if_over(episode)
@@ -349,7 +349,7 @@ class EpisodeManager:
         if self.scores is not None and game.played is None and game.taken:
             reason = EndReason.WORKER_LOST if episode.fault else EndReason.ABANDONED
             with self._counting:
-                self.scores.lose(game.task, len(game.taken), reason, episode.fault or why)
+                self.scores.add_lost(game.task, len(game.taken), reason, episode.fault or why)
         if episode.env is not None:
             episode.env.close()
             episode.env = None

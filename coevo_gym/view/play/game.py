@@ -110,12 +110,12 @@ class PlayedGame:
     @property
     def view(self) -> View:
         """Return the agent's current view, or the final view if the episode has ended."""
-        return self._bare.view
+        return self._task_env.view
 
     @property
     def max_steps(self) -> int:
         """Return the maximum number of steps in the episode."""
-        return self._bare.max_steps
+        return self._task_env.max_steps
 
     @property
     def under_way(self) -> bool:
@@ -163,7 +163,7 @@ class PlayedGame:
         self.played = self._take_step(self._require_live(), Act("", end=EndReason.AGENT_DONE))
 
     @property
-    def _bare(self) -> TaskEnv:
+    def _task_env(self) -> TaskEnv:
         return cast(TaskEnv, self.env.unwrapped)
 
     def _require_live(self) -> LiveEpisode[Played]:
@@ -187,7 +187,7 @@ class PlayedGame:
 
     def _find_refusal(self) -> RefusedAction | None:
         """Return the reason why the last action had no effect, or None if it had an effect."""
-        bare = self._bare
+        bare = self._task_env
         info = bare.info
         if info["action_valid"] or bare.calls:
             return None

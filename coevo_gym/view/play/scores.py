@@ -68,7 +68,7 @@ class Scores:
             evaluation = self._kept.evaluation(self._job.tasks, 1)
             write_json(self.folder.summary, to_json(self._job, evaluation))
 
-    def lose(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
+    def add_lost(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
         """Record an episode that started but did not finish.
 
         Raises:

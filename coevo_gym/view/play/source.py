@@ -17,7 +17,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.runs.tasks.listing import evolved_tasks, find_run_task, run_that_found
+from coevo_gym.runs.tasks.listing import evolved_tasks, find_run_task, find_run_with_task
 from coevo_gym.store.folder import RunFolder
 
 
@@ -91,7 +91,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
         try:
             return find_task(name, wanted)
         except TaskError:
-            if run := run_that_found(name, wanted):
+            if run := find_run_with_task(name, wanted):
                 raise TaskError(f"{wanted!r} was evolved in {run}. Pass --run {run}.") from None
             raise
 

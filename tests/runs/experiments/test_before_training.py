@@ -19,7 +19,7 @@ from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import Experiment, load_experiment
 from coevo_gym.runs.experiments.making import build_table, finished_records
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
-from coevo_gym.runs.experiments.needs import omit_language_model_rows
+from coevo_gym.runs.experiments.needs import omit_rows_lacking_language_model
 from coevo_gym.runs.experiments.numbers import column, numbers_of
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.store.database import RunStore
@@ -63,18 +63,18 @@ def line(id: str, sample: int, success: bool, score: float = 0.0) -> EvalLine:
 
 
 def test_rows_that_need_a_language_model_are_left_out_with_a_message(tmp_path: Path) -> None:
-    left, cells, why = omit_language_model_rows(whole(tmp_path))
+    left, cells, why = omit_rows_lacking_language_model(whole(tmp_path))
     assert [row.name for row in left.rows] == ["other", "static"]
     assert [cell.row.name for cell in cells] == ["other", "static"]
     assert why.startswith("Left out: zero, ReAct, Reflexion. They need a language model")
-    words, _, why = omit_language_model_rows(whole(tmp_path, "policy.kind=transformers"))
+    words, _, why = omit_rows_lacking_language_model(whole(tmp_path, "policy.kind=transformers"))
     assert (words.rows, why) == (TABLE.rows, "")
     alone = Experiment.model_validate(
         TABLE.model_dump()
         | {"rows": ({"name": "static", "label": "words", "language_model": True},), "baselines": ()}
     )
     with pytest.raises(ConfigError, match=r"Left out: words.*different --budget"):
-        omit_language_model_rows(whole(tmp_path, of=alone))
+        omit_rows_lacking_language_model(whole(tmp_path, of=alone))
 
 
 def test_the_table_of_baselines_has_all_its_rows() -> None:

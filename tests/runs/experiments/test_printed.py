@@ -16,7 +16,7 @@ import pytest
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.runs.experiments.cells import Cell, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, experiment_names, load_experiment
-from coevo_gym.runs.experiments.making import comparable_paper_results
+from coevo_gym.runs.experiments.making import paper_results_and_notes
 from coevo_gym.runs.experiments.numbers import COLUMNS
 from coevo_gym.runs.experiments.results import lines_of, table_of
 from coevo_gym.runs.experiments.writing import as_csv, as_markdown, grid, more_grids
@@ -101,7 +101,7 @@ def printed_numbers(
 ) -> tuple[Mapping[str, Mapping[str, float]], str]:
     where = {"benchmark": benchmark, "budget": budget}
     chosen = whole(experiment, **where, sets=sets)
-    rows, notes = comparable_paper_results(chosen, chosen.cells())
+    rows, notes = paper_results_and_notes(chosen, chosen.cells())
     return rows, " ".join(notes)
 
 

@@ -29,7 +29,7 @@ from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.progress_file import read_progress
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.measures import task_set
+from coevo_gym.view.model.measures import task_set_comparison
 from tests.runs.conftest import Child
 from tests.runs.experiments.conftest import TABLE, Coevo
 
@@ -371,7 +371,7 @@ def test_the_table_reports_rounds_and_which_tasks_each_row_solves(finished: Path
     assert rounds[0]["tasks"] == 8
     assert all(one["ed"] >= 0 for one in rounds[1:])
     collection = RunCollection(Library([RunFolder(finished / "blind-1")]))
-    (arm,) = task_set(collection.runs()[0]).arms
+    (arm,) = task_set_comparison(collection.runs()[0]).arms
     diversity = read_json(finished / "blind-1" / "cell.json")["diversity"]
     assert [one["sr"] for one in diversity] == pytest.approx(arm.self_similarity)
     assert [one["ed"] for one in diversity[1:]] == pytest.approx(arm.distance[1:])
