@@ -22,7 +22,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.envs.alfworld.data import UNKNOWN
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 from coevo_gym.envs.alfworld.env import ALFWorldEnv
-from coevo_gym.envs.alfworld.tasks import scene_problem
+from coevo_gym.envs.alfworld.tasks import scene_definition
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 
 N_STOCK, N_GAMES, N_RESETS, N_STEPS = 4, 50, 200, 30
@@ -37,7 +37,7 @@ def cpu_seconds(run: Callable[[], Any]) -> float:
 
 
 def problem_of(task: Task) -> tuple[str, str, str]:
-    return scene_problem(cast(ALFWorldWorld, task.world))
+    return scene_definition(cast(ALFWorldWorld, task.world))
 
 
 def stock_steps_per_s(tasks: Sequence[Task]) -> float:

@@ -39,13 +39,13 @@ def step_alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     from textworld.envs.pddl import PddlEnv
 
     from coevo_gym.envs.alfworld.data import UNKNOWN
-    from coevo_gym.envs.alfworld.tasks import scene_problem
+    from coevo_gym.envs.alfworld.tasks import scene_definition
     from coevo_gym.envs.alfworld.world import ALFWorldWorld
 
     rng, steps, live = random.Random(0), 0, []
     for number in range(n_envs):
         task = tasks[number % len(tasks)]
-        domain, grammar, problem = scene_problem(cast(ALFWorldWorld, task.world))
+        domain, grammar, problem = scene_definition(cast(ALFWorldWorld, task.world))
         words = grammar.replace(UNKNOWN, task.instruction)
         env = AlfredDemangler()(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
         env.load({"pddl_domain": domain, "grammar": words, "pddl_problem": problem})
@@ -85,13 +85,13 @@ def step_bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
 def step_appworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     """Step the bare engine in one process per env, because its worlds share global state."""
     from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
-    from coevo_gym.envs.appworld.tasks import root_of_world
+    from coevo_gym.envs.appworld.tasks import ensure_root_of_world
     from coevo_gym.envs.appworld.world import AppWorldWorld
 
     codes = ["me = apis.supervisor.show_profile()"] * n_steps
     with tempfile.TemporaryDirectory() as folder:
         worlds = [cast(AppWorldWorld, task.world) for task in tasks]
-        (Path(folder) / "data").symlink_to(root_of_world(worlds[0]) / "data")
+        (Path(folder) / "data").symlink_to(ensure_root_of_world(worlds[0]) / "data")
         live = []
         for number in range(n_envs):
             base = worlds[number % len(worlds)].base

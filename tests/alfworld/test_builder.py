@@ -32,7 +32,7 @@ from coevo_gym.envs.alfworld.goals import (
     describe_goal,
     plan,
 )
-from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_problem
+from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_definition
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.episodes.episode import trajectory_of
@@ -273,7 +273,7 @@ def test_drafts_are_new_buildable_goals_of_several_kinds_in_the_same_scene() -> 
         for candidate in ALFWORLD.drafts(trace_of(task, task.solution[:2]), context, rng):
             assert isinstance(candidate.world, ALFWorldWorld)
             assert candidate.scenario == task.scenario
-            assert scene_problem(candidate.world)[:2] == scene_problem(task.world)[:2]  # type: ignore[arg-type]
+            assert scene_definition(candidate.world)[:2] == scene_definition(task.world)[:2]  # type: ignore[arg-type]
             goal = goal_of(candidate.world)
             assert goal != goal_of(task.world)  # type: ignore[arg-type]
             kinds[goal.kind] += 1

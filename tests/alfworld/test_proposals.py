@@ -26,7 +26,7 @@ from coevo_gym.envs.alfworld.goals import (
     met_goals,
     plan,
 )
-from coevo_gym.envs.alfworld.tasks import scene_problem
+from coevo_gym.envs.alfworld.tasks import scene_definition
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import replay
 from tests.standins import alfworld, walks
@@ -40,7 +40,7 @@ BEDROOM = next(task for task in TRAIN if "desklamp" in str(task.solution))
 
 
 def facts(task: Any) -> Any:
-    return Game(open_scene(*scene_problem(task.world)), "").facts()
+    return Game(open_scene(*scene_definition(task.world)), "").facts()
 
 
 def draft(instruction: str, *actions: str, task: Any = KITCHEN) -> Draft:
@@ -123,7 +123,7 @@ def test_the_prompt_restrictions_list_the_goals_met_at_the_start() -> None:
         place, _, things = part.partition(": ")
         pairs |= {(thing, place) for thing in things.split(", ")}
     first = facts(KITCHEN)
-    kinds = possible_goals(first, scene_problem(KITCHEN.world)[-1])
+    kinds = possible_goals(first, scene_definition(KITCHEN.world)[-1])
     holding = met_goals([goal for goals in kinds for goal in goals], first)
     assert {(PICK, *each) for each in pairs if " " not in each[0]} | {
         (TWO, thing.removeprefix("two of "), place) for thing, place in pairs if " " in thing

@@ -38,7 +38,7 @@ from coevo_gym.envs.alfworld.tasks import (
     goal_tags,
     is_held_out_copy,
     scenario_of,
-    scene_problem,
+    scene_definition,
     side_of_game,
     split_of,
 )
@@ -83,16 +83,16 @@ def build(draft: Draft) -> Task:
     if not isinstance(world.goal, RoomGoal):
         raise BuildError("the world does not specify a goal")
     try:
-        problem = scene_problem(world)
+        problem = scene_definition(world)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
         raise BuildError(f"the scene is not available: {error}") from error
-    _check_scene(draft.scenario, world)
+    _check_world(draft.scenario, world)
     check_instruction(draft.instruction, world.goal)
-    _check_won(try_out(*problem, draft.solution), draft.solution)
+    _check_won_at_end(try_out(*problem, draft.solution), draft.solution)
     return built_task(draft, split_of(draft.scenario), ALFWorldVerifier())
 
 
-def _check_scene(scenario: str, world: ALFWorldWorld) -> None:
+def _check_world(scenario: str, world: ALFWorldWorld) -> None:
     """Raise an error unless the scene is a training scene and the goal is new."""
     actual = scenario_of(world.game)
     if scenario != actual:
@@ -128,7 +128,7 @@ def mentioned_kinds(text: str) -> set[str]:
     return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
 
-def _check_won(trial: Trial, commands: Sequence[str]) -> None:
+def _check_won_at_end(trial: Trial, commands: Sequence[str]) -> None:
     """Raise an error unless every command ran and only the last one reached the goal."""
     if trial.fault:
         raise BuildError(trial.fault)
@@ -153,11 +153,12 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     assert isinstance(task.world, ALFWorldWorld)
-    game = Game(open_scene(*scene_problem(task.world)), task.instruction)
+    game = Game(open_scene(*scene_definition(task.world)), task.instruction)
     errors, scores, observations, opening = [], [float(game.won)], [], game.observation
     states, choices = [_state_hash(game)], [frozenset(game.admissible)]
     for action in actions:
-        errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
+        game.step(action)
+        errors.append("" if game.last_action else _NOT_ADMISSIBLE)
         scores.append(max(scores[-1], float(game.won)))
         observations.append(game.observation)
         states.append(_state_hash(game))
@@ -200,7 +201,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)
-    problem = scene_problem(world)
+    problem = scene_definition(world)
     facts = Game(open_scene(*problem), context.task.instruction).facts()
     possible = possible_goals(facts, problem[-1])
     own = goal_of(world) if world.goal != "nothing" else None

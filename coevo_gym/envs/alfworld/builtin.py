@@ -164,7 +164,7 @@ class _Room:
         """The initial facts, in the format of ``Game.facts()``."""
         return frozenset(
             (name.lower(), tuple(_display_name(item) for item in items))
-            for name, items in self._facts()
+            for name, items in self._pddl_facts()
         )
 
     def problem(self) -> str:
@@ -180,7 +180,7 @@ class _Room:
             "receptacle": [*self.receptacles],
         }
         declared = "\n  ".join(f"{' '.join(ids)} - {type_}" for type_, ids in objects.items())
-        facts = "\n  ".join(f"({name} {' '.join(items)})" for name, items in self._facts())
+        facts = "\n  ".join(f"({name} {' '.join(items)})" for name, items in self._pddl_facts())
         return f"""(define (problem room) (:domain alfred)
 (:objects
   {declared}
@@ -197,7 +197,7 @@ class _Room:
         """The location of each receptacle."""
         return {id: _id("loc", number) for number, id in enumerate(self.receptacles, start=2)}
 
-    def _facts(self) -> Iterator[Fact]:
+    def _pddl_facts(self) -> Iterator[Fact]:
         fits, able, openable = _constants()
         location = self._locations
         yield "atLocation", ("agent1", _START)

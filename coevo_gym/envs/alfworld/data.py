@@ -270,7 +270,10 @@ def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
     domain, grammar = _require_text(head["pddl_domain"]), _require_text(head["grammar"])
     for row in rows:
         yield OfficialGame(
-            _entry(row["id"], row["task"], row), domain, grammar, _require_text(row["pddl_problem"])
+            _parse_entry(row["id"], row["task"], row),
+            domain,
+            grammar,
+            _require_text(row["pddl_problem"]),
         )
 
 
@@ -287,10 +290,10 @@ def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[OfficialGame]:
             raise ValueError(f"{path} does not state its task")
         template = grammar[: task.start()] + UNKNOWN + grammar[task.end() :]
         domain, problem = _require_text(row["pddl_domain"]), _require_text(row["pddl_problem"])
-        yield OfficialGame(_entry(id, task.group(), row), domain, template, problem)
+        yield OfficialGame(_parse_entry(id, task.group(), row), domain, template, problem)
 
 
-def _entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:
+def _parse_entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:
     return Entry(
         _require_text(id), _require_text(task), tuple(map(_require_text, row["walkthrough"]))
     )

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.alfworld.engine.translation import import_fast_downward
 from coevo_gym.envs.alfworld.goals import PROGRESS, RoomGoal, count_conditions
-from coevo_gym.envs.alfworld.tasks import goal_of, scene_problem
+from coevo_gym.envs.alfworld.tasks import goal_of, scene_definition
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_flag
@@ -108,20 +108,21 @@ class ALFWorldEnv(TaskEnv):
 
         assert isinstance(world, ALFWorldWorld)
         self._goal: RoomGoal | None = None if world.goal == "nothing" else goal_of(world)
-        self._game = Game(open_scene(*scene_problem(world)), instruction)
-        return self._frame_of("")
+        self._game = Game(open_scene(*scene_definition(world)), instruction)
+        return self._current_frame(acted=False)
 
     def _act(self, action: str) -> Frame:
         if self.aliases and (match := _ALIAS.fullmatch(action.strip())):
             action = f"move {match[1]} to {match[2]}"
-        return self._frame_of(self._game.step(action), acted=True)
+        self._game.step(action)
+        return self._current_frame(acted=True)
 
     def _grade(self, verifier: Verifier) -> Grade:
         assert self._goal is not None
         goal = FrozenDict(self._goal.model_dump())
         return Grade(float(self._game.won), self._game.won, report=FrozenDict(goal=goal))
 
-    def _frame_of(self, ran: str, *, acted: bool = False) -> Frame:
+    def _current_frame(self, *, acted: bool) -> Frame:
         game = self._game
         extras: dict[str, Any] = {}
         if self._goal is not None:
@@ -133,10 +134,10 @@ class ALFWorldEnv(TaskEnv):
         return Frame(
             observation=game.observation,
             done=acted and game.won and self._goal is not None,
-            valid=bool(ran) or not acted,
-            error_kind="" if ran or not acted else "not_admissible",
+            valid=bool(game.last_action) or not acted,
+            error_kind="" if game.last_action or not acted else "not_admissible",
             admissible=game.admissible,
-            calls=(ran,) if ran else (),
+            calls=(game.last_action,) if game.last_action else (),
             extras=FrozenDict(extras),
         )
 

@@ -27,7 +27,7 @@ from coevo_gym.envs.alfworld.goals import (
     describe_goal,
     met_goals,
 )
-from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
+from coevo_gym.envs.alfworld.tasks import facts_of, scene_definition, side_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.proposals import actions_of, draft_of, make_open_task, request_of
 
@@ -58,7 +58,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     commands = [action.strip() for action in actions]
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)
-    problem = scene_problem(world.model_copy(update={"goal": None}))
+    problem = scene_definition(world.model_copy(update={"goal": None}))
     kinds = possible_goals(facts_of(problem[-1]), problem[-1])
     possible = [goal for goals in kinds for goal in goals]
     text = _normalise_request(request, possible)
@@ -77,7 +77,7 @@ def restrictions(
 ) -> tuple[str, ...]:
     """Return a rule that lists the goals that are met at the start, which a walk may not show."""
     assert isinstance(task.world, ALFWorldWorld)
-    problem = scene_problem(task.world.model_copy(update={"goal": None}))
+    problem = scene_definition(task.world.model_copy(update={"goal": None}))
     facts = facts_of(problem[-1])
     things: defaultdict[str, dict[str, None]] = defaultdict(dict)  # ordered sets
     for goals in possible_goals(facts, problem[-1]):
@@ -130,7 +130,8 @@ def _find_achieved_goal(
     facts = game.facts()
     for number, command in enumerate(commands, start=1):
         facts = game.facts()
-        if not game.step(command):
+        game.step(command)
+        if not game.last_action:
             raise BuildError(f"action {number}, {command[:80]!r}, is not admissible")
     before = met_goals(possible, facts)
     new = [goal for goal in met_goals(possible, game.facts()) if goal not in before]

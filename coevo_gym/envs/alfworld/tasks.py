@@ -166,12 +166,12 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
     return _entry(world).goal
 
 
-def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
+def scene_definition(world: ALFWorldWorld) -> tuple[str, str, str]:
     """Return a world's domain, grammar and problem. Raises the same errors as :func:`side_of`."""
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
     else:
-        games = _games(world)
+        games = _require_games(world)
         parts = (games.domain, games.grammar, games.problem(_entry(world).id))
     domain, grammar, problem = parts
     if isinstance(world.goal, RoomGoal):
@@ -181,7 +181,7 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 def is_held_out_copy(world: ALFWorldWorld) -> bool:
     """Return True if a validation or test game has this world's scene, initial state and goal."""
-    return world.digest != BUILTIN and _key(world) in _held_out_keys(_games(world))
+    return world.digest != BUILTIN and _key(world) in _held_out_keys(_require_games(world))
 
 
 @lru_cache(maxsize=2)
@@ -195,7 +195,7 @@ def _held_out_keys(games: Games) -> frozenset[tuple[str, str, str]]:
 
 def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
     """Return a key for a world: its scene, a hash of its initial state, and its goal."""
-    *_, problem = scene_problem(world)
+    *_, problem = scene_definition(world)
     facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     return scenario_of(world.game), state, goal_of(world).model_dump_json().lower()
@@ -208,7 +208,7 @@ def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(name, tuple(objects)) for name, *objects in parts]
 
 
-def _games(world: ALFWorldWorld) -> Games:
+def _require_games(world: ALFWorldWorld) -> Games:
     games = open_games()
     if games.digest[:16] != world.digest:
         raise DataError(
@@ -220,7 +220,7 @@ def _games(world: ALFWorldWorld) -> Games:
 
 
 def _entry(world: ALFWorldWorld) -> Entry:
-    entry = _entries(_games(world)).get(world.game)
+    entry = _entries(_require_games(world)).get(world.game)
     if entry is None:
         raise TaskError(f"ALFWorld has no game {world.game!r}.")
     return entry

@@ -68,7 +68,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._owner = os.getpid()
-        atexit.register(self._stop_at_exit)
+        atexit.register(self._kill_at_exit)
 
     def try_out(
         self, domain: str, grammar: str, problem: str, commands: Sequence[str], timeout_s: float
@@ -79,11 +79,11 @@ class _Worker:
             process = self._ensure_running()
             reply = b""
             try:
-                with _deadline(process, timeout_s) as late:
+                with _kill_after(process, timeout_s) as late:
                     reply = _exchange(process, job + b"\n")
             finally:
                 if not reply or late.is_set():
-                    self._stop()
+                    self._kill()
         if reply:
             won, fault = json.loads(reply)
             return Trial(tuple(won), fault)
@@ -97,20 +97,20 @@ class _Worker:
     def _ensure_running(self) -> subprocess.Popen[bytes]:
         """Return the worker process, starting a new one if necessary."""
         if self._process is None or self._process.poll() is not None:
-            self._stop()
+            self._kill()
             self._process = _start_process()
         return self._process
 
-    def _stop(self) -> None:
+    def _kill(self) -> None:
         """Kill the process if there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
-    def _stop_at_exit(self) -> None:
+    def _kill_at_exit(self) -> None:
         if self._owner == os.getpid():  # a fork also runs this, but does not own the process
-            self._stop()
+            self._kill()
 
 
 @cache
@@ -128,7 +128,7 @@ def _start_process() -> subprocess.Popen[bytes]:
         env=worker_environment(),
         start_new_session=True,
     )
-    with _deadline(process, LIMIT_S) as late:
+    with _kill_after(process, LIMIT_S) as late:
         ready = _exchange(process)
     if not ready:
         process.communicate()
@@ -152,7 +152,7 @@ def worker_environment() -> dict[str, str]:
 
 
 @contextmanager
-def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
+def _kill_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
     """Kill the process and set the yielded event if the ``with`` block exceeds the time limit."""
     late = threading.Event()
 
@@ -214,7 +214,8 @@ def _play(domain: str, grammar: str, problem: str, commands: Sequence[str]) -> T
         game = Game(open_scene(domain, grammar, problem), "")
         won = [game.won]
         for command in commands:
-            if not game.step(command):
+            game.step(command)
+            if not game.last_action:
                 break
             won.append(game.won)
     except (EnvBackendError, TaskError) as error:

@@ -194,8 +194,8 @@ class Game:
 
     Attributes:
         observation: the engine's latest text.
+        last_action: name of the action that the last command ran, or "" if it ran none.
         admissible: commands that have an effect now, sorted.
-        won: True if the goal holds.
     """
 
     def __init__(self, scene: Scene, goal: str) -> None:
@@ -204,14 +204,20 @@ class Game:
         self._facts = _Facts(scene)
         intro = scene.grammar.derive("#intro#", scene.derivation_context(self._facts, {}))
         self.observation = intro.replace(UNKNOWN, goal)
-        self._update_status()
+        self.last_action = ""
+        self._update_commands()
 
-    def step(self, command: str) -> str:
-        """Run a command and return its action's name, or "" if the command is not admissible."""
+    @property
+    def won(self) -> bool:
+        """Return True if the goal holds."""
+        return self._state.is_solved()
+
+    def step(self, command: str) -> None:
+        """Run a command. If it is not admissible, only the observation changes."""
         index = self._operators.get(command.strip())
         if index is None:
-            self.observation = NOTHING
-            return ""
+            self.observation, self.last_action = NOTHING, ""
+            return
         self._state.apply(index)
         action = self.scene.action(index, self._facts)
         for change in action.changes:
@@ -219,8 +225,8 @@ class Game:
             self._facts.add_fact(change)
         setting = self.scene.derivation_context(self._facts, action.mapping)
         self.observation = self.scene.grammar.derive(action.feedback, setting)
-        self._update_status()
-        return action.name
+        self.last_action = action.name
+        self._update_commands()
 
     def facts(self, predicates: Container[str] | None = None) -> frozenset[Fact]:
         """Return all current facts, or only those with the given predicates."""
@@ -230,13 +236,12 @@ class Game:
             if predicates is None or proposition.name in predicates
         )
 
-    def _update_status(self) -> None:
-        """Update the admissible commands and the win flag."""
+    def _update_commands(self) -> None:
+        """Update the admissible commands and their operators."""
         # If two operators have the same command, the first operator is used.
         possible = sorted(self._state.possible, reverse=True)
         self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
         self.admissible = tuple(sorted(self._operators))
-        self.won = self._state.is_solved()
 
 
 @lru_cache(maxsize=16)
