@@ -21,7 +21,7 @@ import coevo_gym
 from coevo_gym.envs.appworld.engine.engine_pool import pool
 from coevo_gym.envs.appworld.engine.engine_session import WorldSession
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
-from coevo_gym.envs.appworld.tasks import root_of
+from coevo_gym.envs.appworld.tasks import ensure_root
 from coevo_gym.envs.appworld.world import AppWorldWorld
 
 PAIRS, ROUNDS, CALLS = 8, 15, 50
@@ -109,7 +109,7 @@ def main() -> None:
     arguments = parser.parse_args()
     task = coevo_gym.tasks("appworld")[0]
     place = cast(AppWorldWorld, task.world)
-    root = root_of(place.data)
+    root = ensure_root(place.data)
     bare = bare_step_times(root, place.base)
     worlds = [WorldSession(root) for _ in range(PAIRS)]
     starts = [wall_seconds(lambda w=world: w.begin(place.base)) for world in worlds]

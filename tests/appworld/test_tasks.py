@@ -11,7 +11,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.appworld.builder import build
-from coevo_gym.envs.appworld.tasks import OFFICIAL, root_of, split_of
+from coevo_gym.envs.appworld.tasks import OFFICIAL, ensure_root, split_of
 from coevo_gym.envs.appworld.world import AppWorldWorld
 
 
@@ -49,7 +49,7 @@ def test_the_data_setting_may_name_the_folder_above_the_data(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_APPWORLD_DATA", str(data.parent))
-    assert root_of(OFFICIAL) == data.parent
+    assert ensure_root(OFFICIAL) == data.parent
 
 
 def test_a_data_setting_that_names_no_data_folder_is_refused(
@@ -80,7 +80,7 @@ def test_a_task_of_another_version_of_the_built_in_world_is_refused(root: Path) 
     assert task.world.data == root.name
     old = task.world.model_copy(update={"data": "builtin-000000000000"})
     with pytest.raises(DataError, match="was created with version"):
-        root_of(old.data)
+        ensure_root(old.data)
     draft = Draft(
         benchmark="appworld",
         scenario=task.scenario,

@@ -29,7 +29,7 @@ from coevo_gym.envs.appworld.moves import (
     look_code,
     sign_in_code,
 )
-from coevo_gym.envs.appworld.tasks import root_of_world, scenario_of, split_of
+from coevo_gym.envs.appworld.tasks import ensure_root_of_world, scenario_of, split_of
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.proposals import built_task, draft_of
 
@@ -73,7 +73,7 @@ def _check_world(scenario: str, world: AppWorldWorld) -> None:
     if scenario != actual:
         raise BuildError(f"the draft names scenario {scenario}, but its world belongs to {actual}")
     try:
-        root_of_world(world)
+        ensure_root_of_world(world)
         split = split_of(scenario)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
         raise BuildError(f"the world is not available: {error}") from error
@@ -84,7 +84,7 @@ def _check_world(scenario: str, world: AppWorldWorld) -> None:
 def _run_actions(draft: Draft, place: AppWorldWorld) -> Diff:
     """Run a draft's actions, and return the changes and the answer that they produce."""
     n, ended_by = len(draft.solution), 0
-    with closing(WorldSession(root_of_world(place))) as world:
+    with closing(WorldSession(ensure_root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
         for number, action in enumerate(draft.solution, start=1):
             ran = world.step(code_of(action))
@@ -108,7 +108,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)
     errors, outputs, effects = [], [], []
-    with closing(WorldSession(root_of_world(place))) as world:
+    with closing(WorldSession(ensure_root_of_world(place))) as world:
         brief = world.begin(place.base, instruction=task.instruction)
         end = world.diff()
         scores, states = [grade(world, verifier, end).success], [digest(end.changes)]

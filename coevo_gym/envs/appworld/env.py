@@ -13,7 +13,7 @@ from coevo_gym.core.task import FrozenDict, Verifier
 from coevo_gym.core.task import World as TaskWorld
 from coevo_gym.envs.appworld.engine.engine_session import STEP_LIMIT_S, Brief, WorldSession
 from coevo_gym.envs.appworld.judge import grade
-from coevo_gym.envs.appworld.tasks import root_of_world
+from coevo_gym.envs.appworld.tasks import ensure_root_of_world
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import is_positive_number
@@ -147,7 +147,7 @@ class AppWorldEnv(TaskEnv):
     def _begin(self, world: TaskWorld, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, AppWorldWorld)
         self._release()
-        self._world = WorldSession(root_of_world(world))
+        self._world = WorldSession(ensure_root_of_world(world))
         brief = self._world.begin(world.base, instruction=instruction)
         return Frame(introduction(brief))
 

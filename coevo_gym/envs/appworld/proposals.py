@@ -28,13 +28,13 @@ def draft(proposal: Proposal, context: Context) -> Draft:
         BuildError: if the proposal has no request, or an action is not valid Python.
     """
     request, actions = request_of(proposal), actions_of(proposal)
-    codes = [_check_code(action, number) for number, action in enumerate(actions, start=1)]
+    codes = [_require_code(action, number) for number, action in enumerate(actions, start=1)]
     if not any(_ENDS in code for code in codes):
         actions = (*actions, FINISH)
     return draft_of(context, instruction=request, world=context.task.world, solution=actions)
 
 
-def _check_code(action: str, number: int) -> str:
+def _require_code(action: str, number: int) -> str:
     """Return the code of an action after checking that it is valid Python."""
     code = code_of(action)
     try:

@@ -43,7 +43,7 @@ def split_of(scenario: str) -> Split:
         TaskError: if the scenario does not exist.
     """
     data = ensure_builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
-    return _find_split(scenario, root_of(data), data)
+    return _find_split(scenario, ensure_root(data), data)
 
 
 def _find_split(scenario: str, root: Path, data: str) -> Split:
@@ -63,7 +63,7 @@ def side_of(task: Task) -> Split:
     """
     world = task.world
     assert isinstance(world, AppWorldWorld)
-    root = root_of_world(world)
+    root = ensure_root_of_world(world)
     actual = scenario_of(world.data, world.base)
     side = first_held_out_or_train(
         *(_find_split(scenario, root, world.data) for scenario in (task.scenario, actual))
@@ -99,12 +99,12 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
             "install appworld --data`, or `coevo install appworld --from DIR` if you have the data."
         )
     data = OFFICIAL if official else ensure_builtin_root().name
-    root = root_of(data)
+    root = ensure_root(data)
     return tuple(task for part in parts for task in _subset_tasks(root, data, part))
 
 
-def root_of_world(world: AppWorldWorld) -> Path:
-    """Return the engine's root folder for a world.
+def ensure_root_of_world(world: AppWorldWorld) -> Path:
+    """Return the engine's root folder for a world, creating the built-in world if necessary.
 
     The engine builds a path from the native task's id, so the id must be listed in the data.
     Otherwise a path could lead from a training scenario into a test scenario.
@@ -114,14 +114,16 @@ def root_of_world(world: AppWorldWorld) -> Path:
         DataError: if the data is incomplete, or another version is installed.
         TaskError: if the data does not list the task.
     """
-    root = root_of(world.data)
+    root = ensure_root(world.data)
     if world.base not in _task_ids(root):
         raise TaskError(f"AppWorld's data ({world.data}) has no task {repr(world.base)[:80]}.")
     return root
 
 
-def root_of(data: str) -> Path:
-    """Return the engine's root folder for the given data set. It contains a ``data`` folder.
+def ensure_root(data: str) -> Path:
+    """Return the root folder of a data set, creating the built-in world if necessary.
+
+    It contains a ``data`` folder.
 
     Raises:
         BenchmarkNotInstalled: if the data is not installed.

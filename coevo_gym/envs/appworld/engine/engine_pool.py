@@ -21,7 +21,7 @@ from typing import Any
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.engine.prefix import engine_python, start_inside_module
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
-from coevo_gym.sandbox import readable
+from coevo_gym.sandbox import is_readable
 
 EPISODES = 50
 """Episodes after which an engine is replaced, because it leaks about a megabyte per episode."""
@@ -57,7 +57,7 @@ class Engine:
         An idle engine does not send anything, so readable input means that the engine has ended.
         """
         worn = self.broken or self.episodes >= EPISODES
-        return not worn and not readable(self._control.fileno())
+        return not worn and not is_readable(self._control.fileno())
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
         """Send a command to the engine and wait for the reply.

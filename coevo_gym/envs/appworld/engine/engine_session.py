@@ -137,8 +137,8 @@ class WorldSession:
             BenchmarkNotInstalled: if the engine is not installed.
             EnvBackendError: if the engine or the sandbox does not start; try again.
         """
-        self._drop_executor()
-        engine = self._take_engine()
+        self._kill_executor()
+        engine = self._ensure_engine()
         engine.episodes += 1
         engine.send(
             "begin", task_id=task_id, instruction=instruction, seed=SEED, max_calls=MAX_CALLS
@@ -148,7 +148,7 @@ class WorldSession:
         self._completed = False
         apps = {app: tuple(apis) for app, apis in answer["apps"].items()}
         self._brief = Brief(answer["instruction"], answer["supervisor"], answer["datetime"], apps)
-        self._start_executor()
+        self._connect_executor()
         return self._brief
 
     def step(
@@ -186,14 +186,14 @@ class WorldSession:
             kind = ErrorKind.CRASH
             output = f"{_FAILED}The Python process has died. {_REPLACED}"
         if kind in (ErrorKind.TIMEOUT, ErrorKind.CRASH):
-            self._drop_executor()
+            self._kill_executor()
         ended = engine.ask("step_end")
         if not ended["attached"] or self._executor is None:
             if self._executor is not None:
                 output = f"{output.rstrip()}\n[cut off from the apps: {_REPLACED}]"
-            self._drop_executor()
+            self._kill_executor()
             self._executor = self._launch_executor()
-            self._start_executor()
+            self._connect_executor()
         self._completed = ended["completed"]
         return Ran(_replace_surrogates(output), kind, tuple(ended["calls"]), self._completed)
 
@@ -229,7 +229,7 @@ class WorldSession:
         """Release the world's processes. It can be reopened, and repeated calls have no effect."""
         if os.getpid() != self._owner:
             return  # a fork does not own the processes
-        self._drop_executor()
+        self._kill_executor()
         self._give_back_engine()
 
     def _require_open(self) -> tuple[Engine, Executor]:
@@ -239,7 +239,7 @@ class WorldSession:
             raise ResetNeeded("The AppWorld engine failed. Call begin() to open a new world.")
         return self._engine, self._executor
 
-    def _take_engine(self) -> Engine:
+    def _ensure_engine(self) -> Engine:
         if self._engine is not None and not self._engine.usable:
             self._give_back_engine()
         if self._engine is None:
@@ -257,18 +257,18 @@ class WorldSession:
         private = (*data, home(), Path(coevo_gym.__file__).parent, Path.cwd())
         return Executor(engine_python().resolve(), code_packages(), private, self._level)
 
-    def _start_executor(self) -> None:
+    def _connect_executor(self) -> None:
         engine, executor = self._require_open()
         assert self._brief is not None
         try:
             engine.ask("attach", [executor.apps.fileno()])
             executor.apps.close()
-            executor.start(self._brief.datetime, SEED, self._brief.apps)
+            executor.prepare(self._brief.datetime, SEED, self._brief.apps)
         except EnvBackendError:
-            self._drop_executor()
+            self._kill_executor()
             raise
 
-    def _drop_executor(self) -> None:
+    def _kill_executor(self) -> None:
         if self._executor is not None:
             self._executor.kill()
             self._executor = None

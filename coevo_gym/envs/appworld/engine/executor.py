@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
-from coevo_gym.sandbox import Level, launch, python_files, readable
+from coevo_gym.sandbox import Level, is_readable, launch, python_files
 
 _MAIN = Path(__file__).parents[1] / "inside" / "executor_main.py"
 _START_S = 180.0
@@ -63,7 +63,7 @@ class Executor:
         """Process id of the executor's outermost process."""
         return self._process.pid
 
-    def start(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
+    def prepare(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
         """Prepare the process to run code: set its clock, random seed and available APIs.
 
         Raises:
@@ -91,7 +91,7 @@ class Executor:
             ChannelError: if the process has died or sends an invalid message.
             TimeoutError: if the code runs longer than the time limit.
         """
-        if readable(self._socket):
+        if is_readable(self._socket):
             raise ChannelError("the process ended or sent an unexpected message")
         channel = Channel(self._socket, max_bytes=12 * max_chars + (1 << 10))
         self._count += 1

@@ -165,7 +165,7 @@ class Engine:
         """Execute commands and answer API requests until the connection is closed."""
         try:
             while True:
-                order = self._wait_for_order()
+                order = self._answer_requests_until_order()
                 try:
                     answer = self._obey(**order)
                 except Exception:
@@ -191,7 +191,7 @@ class Engine:
             answer["worn"] = self._world.grown_bytes > WORN_BYTES or self._world.spoilt
         return answer
 
-    def _wait_for_order(self) -> dict[str, Any]:
+    def _answer_requests_until_order(self) -> dict[str, Any]:
         """Return the next command. API requests are answered while waiting for it."""
         while not self._control.pending:
             apps = self._apps if self._in_step else None

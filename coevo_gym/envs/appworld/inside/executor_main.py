@@ -263,7 +263,7 @@ class Executor:
         sys.modules["__main__"] = module
         self._variables = vars(module)
         builtins.SystemExit = Exception  # type: ignore[misc, assignment]  # as the engine does
-        self._run(PREAMBLE)
+        self._run_statements(PREAMBLE)
         self._variables["requester"] = Requester(apps)
         self._variables["apis"] = Names(
             {
@@ -281,7 +281,7 @@ class Executor:
         output, failed = Output(max_chars), ""
         sys.stdout, sys.stderr = output, Output(0)
         try:
-            self._run(code.strip())
+            self._run_statements(code.strip())
         except BaseException as error:
             output, failed = Output(max_chars), "exception"
             output.write("Execution failed. Traceback:\n" + _format_error(error))
@@ -289,7 +289,7 @@ class Executor:
         message = text if output.cut or text.strip() else "Execution successful."
         return {"output": message, "cut": output.cut, "error": failed}
 
-    def _run(self, code: str) -> None:
+    def _run_statements(self, code: str) -> None:
         """Run Python code one statement at a time. Each is compiled just before it runs."""
         self._count += 1
         name = f"<python-input-{self._count}>"

@@ -82,7 +82,7 @@ def check_path(path: str, arguments: Mapping[str, Any]) -> None:
             raise Exception(f"Response status code is 405:\n{METHOD_NOT_ALLOWED_MESSAGE}")
 
 
-def size(arguments: Mapping[str, Any]) -> int:
+def json_size(arguments: Mapping[str, Any]) -> int:
     """Return the size of the arguments in bytes.
 
     Raises:

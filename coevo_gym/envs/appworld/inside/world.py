@@ -20,7 +20,7 @@ from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
 from .credentials import Tokens, protect_credentials
-from .route_guard import Effort, OutOfTimeError, RouteGuard, check_path, limit_cpu_time, size
+from .route_guard import Effort, OutOfTimeError, RouteGuard, check_path, json_size, limit_cpu_time
 
 ARGUMENT_BYTES = 16 << 20
 """Maximum total size of the arguments of all calls in an episode, as JSON."""
@@ -195,7 +195,7 @@ class World:
 
     def _check_size(self, arguments: dict[str, Any]) -> int:
         """Return the size of the arguments in bytes. Raise an exception if it exceeds a limit."""
-        wanted = size(arguments)
+        wanted = json_size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
             raise Exception(
                 f"The arguments of all calls may total at most {ARGUMENT_BYTES:,} bytes, got "
