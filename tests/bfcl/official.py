@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 def entries(category: str) -> Sequence[Entry]:
     """The 200 official entries of a category."""
     data, truth = (
-        [json.loads(line) for line in (wheel.root() / "data" / folder / name).open()]
+        [json.loads(line) for line in (wheel.require_package() / "data" / folder / name).open()]
         for folder, name in (
             (".", f"BFCL_v4_multi_turn_{category}.json"),
             ("possible_answer", f"BFCL_v4_multi_turn_{category}.json"),

@@ -299,7 +299,8 @@ def play(task: Task) -> tuple[list[str], list[str]]:
     assert isinstance(task.verifier, BFCLVerifier)
     dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
     observations = [
-        judge.review(dialogue, dialogue.send(message)).observation for message in task.solution
+        judge.judge_and_continue(dialogue, dialogue.send(message)).observation
+        for message in task.solution
     ]
     return observations, list(judge.outcomes)
 

@@ -78,9 +78,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """BFCL's folder on a machine that has no BFCL."""
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(wheel, "find_package", lambda: None)
-    wheel.root.cache_clear()
+    wheel.require_package.cache_clear()
     yield tmp_path / "home" / "bfcl"
-    wheel.root.cache_clear()
+    wheel.require_package.cache_clear()
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_damaged_packages_are_reported_and_repaired_by_installing(
 ) -> None:
     damage(installed / part)
     with pytest.raises(DataError, match=message):
-        wheel.root()
+        wheel.require_package()
     assert not setup.installation().ready
     setup.install(wheels)
     assert setup.installation().ready

@@ -22,7 +22,7 @@ from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, as_object, bind, is_error
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import CLOSING, solution_of, split_of, starts_in
+from coevo_gym.envs.bfcl.tasks import CLOSING, has_initial_state, solution_of, split_of
 from coevo_gym.envs.bfcl.words import Known, compose_request, default, is_informative, purpose
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.proposals import built_task, draft_of
@@ -56,22 +56,22 @@ def build(draft: Draft) -> Task:
         BuildError: if the world does not belong to the scenario; if a call fails, is not
             repeatable, or has an argument that the agent cannot know; if a turn has no effect.
     """
-    world = _check_world(draft)
+    world = _require_world(draft)
     turns = _split_into_turns(draft.solution, world)
     _check_repeatable(world, turns)
     outputs = _run_turns(world, turns)
     truth = tuple(tuple(map(write_python, turn)) for turn in turns)
-    _check_known(world, turns, outputs)
+    _check_arguments_known(world, turns, outputs)
     verifier = BFCLVerifier(turns=truth)
     return built_task(draft, split_of(draft.scenario), verifier, solution_of(truth))
 
 
-def _check_world(draft: Draft) -> BFCLWorld:
+def _require_world(draft: Draft) -> BFCLWorld:
     """Return the draft's world after checking that it is valid."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
-    if not starts_in(draft.scenario, world):
+    if not has_initial_state(draft.scenario, world):
         raise BuildError(f"no official BFCL entry in {draft.scenario} has this initial state")
     if world.held_out or world.unlisted:
         raise BuildError("held-out functions are allowed only in official BFCL entries")
@@ -145,11 +145,11 @@ def _run_turns(world: BFCLWorld, turns: Turns) -> list[list[str]]:
     """Run the calls and return the results of each turn."""
     toolbox = Toolbox(BFCLWorld.model_validate({**world.model_dump(), "setup": ()}))
     for call in world.setup_calls:
-        _call(toolbox, call, "the setup")
+        _require_result(toolbox, call, "the setup")
     outputs: list[list[str]] = []
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     for number, turn in enumerate(turns, start=1):
-        outputs.append([_call(toolbox, call, f"turn {number}") for call in turn])
+        outputs.append([_require_result(toolbox, call, f"turn {number}") for call in turn])
         before, state = state, _state(toolbox)
         if turn and state == before and seen.issuperset(outputs[-1]):
             raise BuildError(f"turn {number} does not change anything or show anything new")
@@ -157,7 +157,7 @@ def _run_turns(world: BFCLWorld, turns: Turns) -> list[list[str]]:
     return outputs
 
 
-def _call(toolbox: Toolbox, call: Call, where: str) -> str:
+def _require_result(toolbox: Toolbox, call: Call, where: str) -> str:
     result = toolbox.call(call)
     if is_error(result):
         raise BuildError(f"{where}: {write_python(call)} fails: {result[:_SHOWN]}")
@@ -172,7 +172,9 @@ def _state(toolbox: Toolbox) -> Any:
         return None
 
 
-def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
+def _check_arguments_known(
+    world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]
+) -> None:
     """Check that the agent can infer every argument from text that it saw before the call.
 
     This text consists of the user's messages, the results of earlier calls, and the function's
@@ -217,7 +219,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
             observations.append("")
         else:
             reply = dialogue.send(message)
-            errors.append(judge.review(dialogue, reply).reason)
+            errors.append(judge.judge_and_continue(dialogue, reply).reason)
             observations.append(reply.observation)
         scores.append(float(dialogue.over and judge.solved))
         states.append(_state_hash(dialogue.toolbox))

@@ -57,7 +57,7 @@ def split_calls(message: str) -> tuple[str, ...]:
     """
     calls = [call for call in parse_message(message) if isinstance(call, Call)]
     try:
-        return tuple(_message(bind(call)) for call in calls) or (message,)
+        return tuple(_rewrite_call(bind(call)) for call in calls) or (message,)
     except (KeyError, TypeError):
         return (message,)
 
@@ -102,7 +102,7 @@ def _word_rarity(tools: str) -> Mapping[str, float]:
     return {word: 1.0 / count for word, count in counts.items()}
 
 
-def _message(call: Call) -> str:
+def _rewrite_call(call: Call) -> str:
     (function,) = functions(schemas_text((call.name,)))
     return _format_call(function, [call.arguments.get(p.name) for p in function.parameters])
 

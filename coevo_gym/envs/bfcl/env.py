@@ -203,12 +203,12 @@ class BFCLEnv(TaskEnv):
         assert isinstance(world, BFCLWorld)
         self._world, self._judge = world, None
         self._dialogue = Dialogue(world, lenient=self.mode == "train")
-        self._reply = DialogueReply(self._dialogue.request)
-        return self._frame_of(self._reply)
+        self._store_reply(DialogueReply(self._dialogue.request))
+        return self._current_frame()
 
     def _act(self, action: str) -> Frame:
-        self._reply = self._dialogue.send(action)
-        return self._frame_of(self._reply)
+        self._store_reply(self._dialogue.send(action))
+        return self._current_frame()
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
         """Let the judge grade the turn if it has ended, and let the user continue."""
@@ -218,9 +218,10 @@ class BFCLEnv(TaskEnv):
             assert isinstance(verifier, BFCLVerifier)
             self._judge = Judge(self._world, verifier)
         stops = self.stop_at_first_failed_turn
-        reply = self._judge.review(self._dialogue, self._reply, stop_at_failure=stops)
-        self._store_request_and_tools()
-        return frame if reply is self._reply else self._frame_of(reply)
+        self._store_reply(
+            self._judge.judge_and_continue(self._dialogue, self._reply, stop_at_failure=stops)
+        )
+        return self._current_frame()
 
     def _grade(self, verifier: Verifier) -> Grade:
         dialogue, judge = self._dialogue, self._judge
@@ -241,14 +242,13 @@ class BFCLEnv(TaskEnv):
             },
         )
 
-    def _store_request_and_tools(self) -> None:
-        """Store the dialogue's current request and tools."""
+    def _store_reply(self, reply: DialogueReply) -> None:
+        """Store a reply, and the request and the tools that the dialogue has now."""
+        self._reply, self.results = reply, reply.results
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
-    def _frame_of(self, reply: DialogueReply) -> Frame:
-        self._store_request_and_tools()
-        dialogue = self._dialogue
-        self.results = reply.results
+    def _current_frame(self) -> Frame:
+        dialogue, reply = self._dialogue, self._reply
         return Frame(
             observation=reply.observation,
             done=dialogue.over and not dialogue.cut,

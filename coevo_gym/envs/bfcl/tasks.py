@@ -24,7 +24,7 @@ from coevo_gym.core.task import (
 from coevo_gym.core.tool_calls import write_hermes
 from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import bind
-from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, root
+from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, require_package
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.tags import asks_nothing, tags_from
 
@@ -74,7 +74,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
     side = first_held_out_or_train(
         *(scheme_split(number, scheme) for number in (own, *sorted(copied)))
     )
-    if side is Split.TRAIN and not starts_in(task.scenario, world):
+    if side is Split.TRAIN and not has_initial_state(task.scenario, world):
         raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
     return side
 
@@ -95,8 +95,8 @@ def _matching_indices(keys: Iterable[Key]) -> set[int]:
     return {number for key in keys for number in _indices_by_key().get(key, ())}
 
 
-def starts_in(scenario: str, world: BFCLWorld) -> bool:
-    """Return True if a world starts in the same state as an official entry of the scenario."""
+def has_initial_state(scenario: str, world: BFCLWorld) -> bool:
+    """Return True if an official entry of the scenario starts in the same state as a world."""
     return _initial_state(world) in _initial_states().get(scenario, ())
 
 
@@ -235,7 +235,7 @@ def relabel(task: Task, scheme: str) -> Task:
 def _entries(category: str) -> tuple[Task, ...]:
     """Return the 200 official entries in a category, with their splits."""
     file = f"BFCL_v4_multi_turn_{category}.json"
-    data = root() / "data"
+    data = require_package() / "data"
     entries = _read_json_lines(data / file)
     answers = _read_json_lines(data / "possible_answer" / file)
     return tuple(

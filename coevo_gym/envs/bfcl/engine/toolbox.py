@@ -245,7 +245,7 @@ def _check_logarithm(instance: Any, arguments: Mapping[str, Any]) -> None:
     except (TypeError, ValueError, OverflowError):
         return
     for number in (arguments["value"], arguments["base"]):
-        if isinstance(number, str) and _takes_long(number):
+        if isinstance(number, str) and _is_slow_to_parse(number):
             raise OverflowError(f"numeric strings may have at most {MAX_TEXT} characters")
     if digits > MAX_DIGITS and math.isfinite(bits):
         if "error" in instance.logarithm(arguments["value"], 2, 15):
@@ -253,7 +253,7 @@ def _check_logarithm(instance: Any, arguments: Mapping[str, Any]) -> None:
         raise OverflowError(f"precision must be at most {MAX_DIGITS}, got {precision}")
 
 
-def _takes_long(text: str) -> bool:
+def _is_slow_to_parse(text: str) -> bool:
     """Return True if a string could be a number that mpmath takes seconds to parse."""
     if len(text) <= MAX_TEXT:
         return False

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from coevo_gym.envs.bfcl.engine.wheel import DOCS, root
+from coevo_gym.envs.bfcl.engine.wheel import DOCS, require_package
 
 _TYPES = {"dict": "object", "float": "number"}
 """Type names in the official documents that differ from JSON Schema."""
@@ -17,7 +17,7 @@ _TYPES = {"dict": "object", "float": "number"}
 @lru_cache(maxsize=1)
 def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
     """Return the official function documentation of each backend class."""
-    folder = root() / "data" / "multi_turn_func_doc"
+    folder = require_package() / "data" / "multi_turn_func_doc"
     docs = {}
     for name, file in DOCS.items():
         with (folder / f"{file}.json").open(encoding="utf-8") as lines:

@@ -60,7 +60,7 @@ def prefix() -> Path:
 
 
 @lru_cache(maxsize=1)
-def root() -> Path:
+def require_package() -> Path:
     """Return the folder of the ``bfcl_eval`` package after verifying its files.
 
     Raises:
@@ -125,7 +125,7 @@ def import_official(module: str) -> ModuleType:
         BenchmarkNotInstalled: if the package is not installed.
         EnvBackendError: if another version of the package was already imported.
     """
-    folder = root()
+    folder = require_package()
     with _importing:
         for name, place in (("mpmath", prefix() / "mpmath"), ("bfcl_eval", folder)):
             if name not in sys.modules and (name == "bfcl_eval" or find_spec(name) is None):
