@@ -132,7 +132,7 @@ def test_exactly_the_listed_clicks_are_accepted() -> None:
         _do(session, *opened)
         return session
 
-    clicks = at_product().clicks()
+    clicks = at_product().click_actions()
     assert [action for action in clicks if not at_product().step(action).valid] == []
     missing = {f"click[{text}]" for text in at_product().targets()} - {*clicks}
     assert missing == {"click[8 [wide]]", "click[line\nbreak]", "click[]"}
@@ -265,5 +265,5 @@ def test_html_is_escaped_and_self_contained() -> None:
         assert "http" not in html
         values = {a["value"] for t, a in tags.tags if t == "button" and "value" in a}
         if session.page is not Page.SEARCH:
-            assert values == {*session.clicks()}
+            assert values == {*session.click_actions()}
     assert "Score 0.50 of 1" in html

@@ -124,7 +124,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
     opening = session.reset(task.instruction)
     errors, scores, observations = [], [0.0], []
-    states, choices = [_state_hash(session)], [frozenset(session.clicks())]
+    states, choices = [_state_hash(session)], [frozenset(session.click_actions())]
     for action in actions:
         result = session.step(action)
         judge(session, goal)
@@ -132,7 +132,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         scores.append(0.0 if session.score is None else session.score.reward)
         observations.append(result.observation)
         states.append(_state_hash(session))
-        choices.append(frozenset(session.clicks()))
+        choices.append(frozenset(session.click_actions()))
         if to_error and errors[-1]:
             break
     effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))

@@ -189,7 +189,7 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
     for before, with_ in zip(befores, withs, strict=True):
         in_title = (before, with_)
         options = () if draw.chance(27) else _draw_options(family, draw)
-        in_bullets = _draw_unlisted(family, in_title, draw)
+        in_bullets = _draw_listed_attributes(family, in_title, draw)
         line = int(draw.pick([s for s in _words()["grid"] if family.low < s < family.high]))
         yield _Draft(
             in_title, in_bullets, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}"
@@ -197,16 +197,16 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
         dearer = f"${line + draw.pick((0.25, 0.49, 0.99, 1.95)):.2f}"
         yield _Draft(in_title, in_bullets, options, dearer)
         other = _draw_options(family, draw, avoid=options) if options else ()
-        again = _draw_unlisted(family, in_title, draw)
+        again = _draw_listed_attributes(family, in_title, draw)
         yield _Draft(in_title, again, other, _draw_pricing(family, draw))
         swapped = (before, draw.pick([w for w in family.with_ if w != with_]))
         if draw.chance(50):
             swapped = (draw.pick([b for b in family.before if b != before]), with_)
-        in_bullets = _draw_unlisted(family, swapped, draw)
+        in_bullets = _draw_listed_attributes(family, swapped, draw)
         yield _Draft(swapped, in_bullets, options or other, _draw_pricing(family, draw))
 
 
-def _draw_unlisted(family: _Family, in_title: Sequence[str], draw: _Draw) -> Values:
+def _draw_listed_attributes(family: _Family, in_title: Sequence[str], draw: _Draw) -> Values:
     rest = [a for a in family.before + family.with_ if a not in in_title]
     return (draw.pick(family.for_), *draw.sample(rest, 1 + draw.below(2)))
 

@@ -170,7 +170,7 @@ class WebShopEnv(TaskEnv):
             done=result.done,
             valid=result.valid,
             error_kind=result.error_kind,
-            admissible=session.clicks(),
+            admissible=session.click_actions(),
             calls=calls,
             extras=FrozenDict(extras),
         )

@@ -134,7 +134,7 @@ class Catalogue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the products without the caches."""
-        return _restore, (self.name, self.products, self.seed, self.digest)
+        return _unpickle_catalogue, (self.name, self.products, self.seed, self.digest)
 
     def __deepcopy__(self, memo: object) -> Catalogue:
         """Return the catalogue itself, because it is immutable."""
@@ -144,7 +144,9 @@ class Catalogue:
 _restored: WeakValueDictionary[tuple[str, str], Catalogue] = WeakValueDictionary()
 
 
-def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -> Catalogue:
+def _unpickle_catalogue(
+    name: str, products: tuple[Product, ...], seed: int, digest: str
+) -> Catalogue:
     """Unpickle a catalogue, reusing a catalogue that the process has already loaded."""
     known = _restored.get((name, digest))
     if known is None:

@@ -37,7 +37,7 @@ def render_html(session: Session) -> str:
         product=product,
         options=product.options if product and behind else (),
         chosen=dict(session.options),
-        clicks=session.clicks(),
+        clicks=session.click_actions(),
         parts=_score_parts(session),
         reward=session.score.reward if session.score else None,
     )

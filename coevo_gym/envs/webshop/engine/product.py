@@ -133,17 +133,17 @@ def read_product(
     Raises:
         DataError: if a field is missing or malformed.
     """
-    title = _text(item, "name")
+    title = _require_text(item, "name")
     prices = _prices(item)
     return Product(
-        asin=_text(item, "asin"),
+        asin=_require_text(item, "asin"),
         title=title,
-        category=_text(item, "category"),
-        query=_text(item, "query").lower().strip(),
-        product_category=_text(item, "product_category"),
-        description=_text(item, "full_description", optional=True),
+        category=_require_text(item, "category"),
+        query=_require_text(item, "query").lower().strip(),
+        product_category=_require_text(item, "product_category"),
+        description=_require_text(item, "full_description", optional=True),
         bullets=_bullets(item),
-        attributes=_texts(item, attributes, "attributes", default=NO_ATTRIBUTES),
+        attributes=_require_texts(item, attributes, "attributes", default=NO_ATTRIBUTES),
         options=_options(item),
         prices=prices,
         price=prices[0],
@@ -158,7 +158,7 @@ def _data_error(item: Mapping[str, Any], key: str, problem: str) -> DataError:
     return DataError(f"{name}: {key!r} {problem}. Compare it with a fresh copy of the data.")
 
 
-def _text(item: Mapping[str, Any], key: str, *, optional: bool = False) -> str:
+def _require_text(item: Mapping[str, Any], key: str, *, optional: bool = False) -> str:
     value = item.get(key)
     if value is None and optional:
         return ""
@@ -167,7 +167,7 @@ def _text(item: Mapping[str, Any], key: str, *, optional: bool = False) -> str:
     return value
 
 
-def _texts(
+def _require_texts(
     item: Mapping[str, Any], holder: Mapping[str, Any], key: str, default: tuple[str, ...]
 ) -> tuple[str, ...]:
     values = holder.get(key, default)
@@ -180,8 +180,8 @@ def _texts(
 
 def _bullets(item: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(item.get("small_description"), list):
-        return _texts(item, item, "small_description", default=())
-    return (_text(item, "small_description", optional=True),)
+        return _require_texts(item, item, "small_description", default=())
+    return (_require_text(item, "small_description", optional=True),)
 
 
 def _prices(item: Mapping[str, Any]) -> tuple[float, ...]:
@@ -223,17 +223,17 @@ def _options(item: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]
 def _wish(item: Mapping[str, Any], attributes: Mapping[str, Any]) -> Wish | None:
     if attributes.get("instruction") is None:
         return None
-    wanted = _texts(item, attributes, "instruction_attributes", default=())
+    wanted = _require_texts(item, attributes, "instruction_attributes", default=())
     if not wanted:
         raise _data_error(
             item, "instruction_attributes", "must not be empty if there is an instruction"
         )
-    return Wish(_text(attributes, "instruction"), wanted)
+    return Wish(_require_text(attributes, "instruction"), wanted)
 
 
 def _human_wish(item: Mapping[str, Any], entry: Mapping[str, Any]) -> Wish:
     return Wish(
-        _text(entry, "instruction"),
-        _texts(item, entry, "instruction_attributes", default=()),
-        _texts(item, entry, "instruction_options", default=()),
+        _require_text(entry, "instruction"),
+        _require_texts(item, entry, "instruction_attributes", default=()),
+        _require_texts(item, entry, "instruction_options", default=()),
     )

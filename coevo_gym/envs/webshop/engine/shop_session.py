@@ -117,7 +117,7 @@ class Session:
     def reset(self, instruction: str) -> str:
         """Restart the session with an instruction, and return the text of the first page."""
         self.instruction, self._begun = instruction, True
-        self._open_search()
+        self._reset_to_search()
         return self.observation()
 
     def step(self, action: str) -> StepResult:
@@ -168,7 +168,7 @@ class Session:
             return pages.item_targets(self._require_product())
         return {} if self.page is Page.DONE else pages.buttons(pages.BACK_TO_SEARCH, pages.PREVIOUS)
 
-    def clicks(self) -> tuple[str, ...]:
+    def click_actions(self) -> tuple[str, ...]:
         """Return the actions that click an item of the page, in the order of :meth:`targets`.
 
         As in the original, some items cannot be clicked: ``search``, and texts that
@@ -186,7 +186,7 @@ class Session:
         """Perform a click. As in the original, an option named like a button acts as the button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
-            "back to search": self._open_search,
+            "back to search": self._reset_to_search,
         }
         if text in handlers:
             handlers[text]()
@@ -197,22 +197,19 @@ class Session:
         elif text in pages.SUB_PAGES:
             self.page = Page(text)
         else:
-            self._open_item(text, target)
+            self.page = Page.ITEM
+            if target.kind == "product":
+                self.product = self.catalogue[target.name]
+            elif target.kind == "option":
+                self._chosen[target.name] = text
 
-    def _open_search(self) -> None:
+    def _reset_to_search(self) -> None:
         self.page, self.query, self.number = Page.SEARCH, None, 1
         self.product, self.score, self._chosen = None, None, {}
 
     def _open_results(self, query: str, number: int) -> None:
-        self._open_search()
+        self._reset_to_search()
         self.page, self.query, self.number = Page.RESULTS, query, number
-
-    def _open_item(self, text: str, target: Target) -> None:
-        self.page = Page.ITEM
-        if target.kind == "product":
-            self.product = self.catalogue[target.name]
-        elif target.kind == "option":
-            self._chosen[target.name] = text
 
     def _buy(self) -> None:
         self._require_product()  # raises if there is no current product
