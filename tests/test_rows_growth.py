@@ -29,7 +29,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.envs.rows import RowFindings, RowsBenchmark
-from coevo_gym.envs.rows.row import read_row
+from coevo_gym.envs.rows.row import parse_row
 from tests import ten_rows
 
 Row = dict[str, Any]
@@ -175,7 +175,7 @@ def test_the_reference_of_a_row_proves_it_and_is_not_part_of_its_task() -> None:
     assert result.task is not None, result.verdict.reason
     assert result.task.solution == ("53",)
     guesses = from_rows([{"number": n, "split": "test"} for n in range(3)], env=ten_rows.Guessing)
-    copy = read_row({"number": 1, "reference": "1", "answer": 1}, prompted=False)
+    copy = parse_row({"number": 1, "reference": "1", "answer": 1}, prompted=False)
     assert guesses.split_of(copy.scenario) is Split.TEST
 
 

@@ -35,7 +35,7 @@ from coevo_gym.envs.proposals import (
 )
 from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.envs.rows.growth import RowFindings, RowGrowth
-from coevo_gym.envs.rows.row import PromptRow, read_row, row_to_json, scenario_of
+from coevo_gym.envs.rows.row import PromptRow, parse_row, row_to_json, scenario_of
 from coevo_gym.envs.rows.source import SHARES, RowsSource
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 
@@ -92,7 +92,7 @@ class RowsBenchmark:
             if row.split is not None:  # of two rows with one prompt, the held-out one counts
                 known = self._given.get(scenario, Split.TRAIN)
                 self._given[scenario] = first_held_out_or_train(known, Split(row.split))
-        self._few = self._fill_empty_splits(scenarios)
+        self._few = self._splits_if_few(scenarios)
         self._scenarios = frozenset(scenarios)
         of_split: dict[Split, dict[str, Task]] = {split: {} for split in NATIVE_SPLITS}
         for number, (scenario, row) in enumerate(zip(scenarios, rows, strict=True)):
@@ -162,7 +162,7 @@ class RowsBenchmark:
         findings = RowFindings.from_context(context, int(rng.integers(2**31)))
         row = context.task.verifier
         assert isinstance(row, RowVerifier)
-        return [self._draft(one, context) for one in self.growth.proposals(row.row, findings)]
+        return [self._draft(one, context) for one in self.growth.propose_rows(row.row, findings)]
 
     def open(self, task: Task) -> Task:
         """Return a copy of a task without its prompt, for a model that explores."""
@@ -186,13 +186,13 @@ class RowsBenchmark:
             row = None
         if not isinstance(row, dict):
             row = {"prompt": request, "tags": self.tags(context.task)}
-        solution = actions[-1:] if self.rules.one_answer else actions
+        solution = actions[-1:] if self.rules.takes_one_answer else actions
         return self._draft({"answer": actions[-1], **row}, context, solution)
 
     def _draft(self, value: object, context: Context, solution: Sequence[str] = ()) -> Draft:
         """Return the draft of a proposed row, which may be invalid: :meth:`build` then says why."""
         try:
-            row = read_row(value, prompted=self.rules.env is None)
+            row = parse_row(value, prompted=self.rules.env is None)
         except ValueError as error:
             text = f"{value!r:.2000}"
             world, scenario = RowWorld(row={_INVALID: str(error)}), digest(text)
@@ -225,14 +225,14 @@ class RowsBenchmark:
         if content.keys() == {_INVALID}:
             raise BuildError(str(content[_INVALID]))
         try:
-            row = read_row(content, prompted=self.rules.env is None)
+            row = parse_row(content, prompted=self.rules.env is None)
         except ValueError as error:
             raise BuildError(str(error)) from error
         if (draft.scenario, draft.instruction) != (row.scenario, row.request or row.content):
             raise BuildError("the draft's scenario and instruction are not those of its row")
         if row.scenario in self._scenarios:
             raise BuildError("the prompt is that of an existing row")
-        self.growth.check(content)
+        self.growth.check_accepted(content)
         solution = self.growth.solution(content, "answer", "reference")
         if len(draft.solution) > 1 and self.growth.reference is None:
             solution = draft.solution
@@ -240,7 +240,7 @@ class RowsBenchmark:
             raise BuildError(
                 "the row has no proof: it needs an answer, or from_rows needs reference or accept"
             )
-        world = self._world(row, None if self.rules.one_answer else content)
+        world = self._world(row, None if self.rules.takes_one_answer else content)
         proven = draft.model_copy(update={"world": world})
         task = built_task(proven, self.split_of(row.scenario), RowVerifier(row=content), solution)
         try:  # in training, a function that fails on a row would lose all its episodes
@@ -322,7 +322,7 @@ class RowsBenchmark:
             split=split,
             scenario=scenario,
             instruction=row.request or row.content,
-            world=self._world(row, None if self.rules.one_answer else content),
+            world=self._world(row, None if self.rules.takes_one_answer else content),
             verifier=RowVerifier(row=content),
             solution=solution,
         )
@@ -341,7 +341,7 @@ class RowsBenchmark:
                 return split
         return Split.TRAIN
 
-    def _fill_empty_splits(self, scenarios: Sequence[str]) -> dict[str, Split]:
+    def _splits_if_few(self, scenarios: Sequence[str]) -> dict[str, Split]:
         """Return the splits of all prompts, if so few rows would leave a split empty; else {}."""
         free = sorted(set(scenarios) - self._given.keys())
         wanted = [split for split in NATIVE_SPLITS if self._shares.get(split, 0.0) > 0]

@@ -78,7 +78,7 @@ class RowRules:
         return _unpickle_rules, (*functions, self.timeout_s, self.tools)
 
     @property
-    def one_answer(self) -> bool:
+    def takes_one_answer(self) -> bool:
         """True if an episode consists of one answer."""
         return self.respond is None and self.env is None and self.tools is None
 

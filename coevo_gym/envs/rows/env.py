@@ -115,8 +115,8 @@ class RowsEnv(TaskEnv):
             talk.close()
 
     @classmethod
-    def worker_class(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
-        """Return this class and the user's functions, without the rows."""
+    def worker_class_and_state(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
+        """Return this class and the user's functions as its state, without the rows."""
         return RowsEnv, {"rules": cls.rules}
 
     def __reduce__(self) -> tuple[Any, ...]:

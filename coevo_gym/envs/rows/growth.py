@@ -78,7 +78,7 @@ class RowGrowth:
     accept: Accept | None = None
     timeout_s: float = 60.0
 
-    def proposals(self, row: Row, findings: RowFindings) -> list[object]:
+    def propose_rows(self, row: Row, findings: RowFindings) -> list[object]:
         """Return the rows that ``propose`` returns, unchecked.
 
         Raises:
@@ -121,7 +121,7 @@ class RowGrowth:
                 return texts
         raise BuildError(f"a reference must be a string or a list of strings, got {known!r:.200}")
 
-    def check(self, row: Row) -> None:
+    def check_accepted(self, row: Row) -> None:
         """Check a proposed row with ``accept``, if there is such a function.
 
         Raises:

@@ -27,7 +27,7 @@ from coevo_gym.envs.rows.caller import Respond, Verify
 from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.envs.rows.env import RowsEnv
 from coevo_gym.envs.rows.growth import Accept, Propose, Reference, RowGrowth
-from coevo_gym.envs.rows.row import PromptRow, read_row
+from coevo_gym.envs.rows.row import PromptRow, parse_row
 from coevo_gym.envs.rows.source import (
     MODEL,
     SHARES,
@@ -132,7 +132,7 @@ def from_rows(
         raise ConfigError(f"shares must sum to 1, got {dict(shares)}.")
     if isinstance(propose, str) and propose != MODEL:
         raise ConfigError(f'propose must be a function or "{MODEL}", got {propose!r}.')
-    read = list(_check_rows(rows, prompted=env is None))
+    read = list(_parse_rows(rows, prompted=env is None))
     if not read:
         raise ConfigError("from_rows needs at least one row, got none.")
     functions = {
@@ -165,7 +165,7 @@ def from_rows(
         ),
         code=code,
         content=content,
-        max_steps=1 if rules.one_answer else max_turns,
+        max_steps=1 if rules.takes_one_answer else max_turns,
     )
     _register(benchmark)
     return benchmark
@@ -177,12 +177,12 @@ def name_of_rows(file: str | Path) -> str:
     return stem if stem[:1].isalpha() else f"rows_{stem}"
 
 
-def _check_rows(
+def _parse_rows(
     rows: Iterable[Mapping[str, Any]] | str | Path, *, prompted: bool
 ) -> Iterator[PromptRow]:
     for number, value in enumerate(_read_rows(rows), start=1):
         try:
-            yield read_row(value, prompted=prompted, name=f"Row {number}")
+            yield parse_row(value, prompted=prompted, name=f"Row {number}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
@@ -257,7 +257,7 @@ def _spec(name: str) -> BenchmarkSpec:
     )
 
 
-def _unpickle(state: Mapping[str, Any]) -> RowsBenchmark:
+def _unpickle_and_register(state: Mapping[str, Any]) -> RowsBenchmark:
     """Return a pickled benchmark, and register it unless the same rows are registered."""
     known = vars(_register_module(state["name"])).get("BENCHMARK")
     if isinstance(known, RowsBenchmark) and known.content == state["content"]:
@@ -291,4 +291,4 @@ def registered_source(name: str) -> RowsSource | None:
     return benchmark.source if isinstance(benchmark, RowsBenchmark) else None
 
 
-copyreg.pickle(RowsBenchmark, lambda benchmark: (_unpickle, (vars(benchmark),)))
+copyreg.pickle(RowsBenchmark, lambda benchmark: (_unpickle_and_register, (vars(benchmark),)))

@@ -72,8 +72,8 @@ class PromptRow(BaseModel):
         return "\n\n".join(f"{one.role.capitalize()}: {one.content}" for one in spoken)
 
 
-def read_row(value: object, *, prompted: bool, name: str = "The row") -> PromptRow:
-    """Check a row.
+def parse_row(value: object, *, prompted: bool, name: str = "The row") -> PromptRow:
+    """Parse and check a row.
 
     Args:
         value: the row.

@@ -82,14 +82,13 @@ class RowsSource(FrozenModel):
         return resolve_path(Path(), place)
 
     @property
-    def code(self) -> tuple[str, ...]:
+    def code_origins(self) -> tuple[str, ...]:
         """The Python files and modules that are run to get the functions."""
         places = (*(getattr(self, name) for name in FUNCTIONS), *self.tools)
         return tuple(dict.fromkeys(filter(None, map(origin_of, places))))
 
-    @property
-    def functions(self) -> dict[str, Any]:
-        """The functions, as arguments of ``from_rows``. This runs the files that contain them.
+    def load_functions(self) -> dict[str, Any]:
+        """Load the functions, as arguments of ``from_rows``, by running the files they are in.
 
         Raises:
             ConfigError: if a function cannot be loaded.

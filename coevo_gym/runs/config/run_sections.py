@@ -34,7 +34,7 @@ from coevo_gym.trainers.settings import ImitationConfig
 
 def rows_demands(rows: RowsSource) -> list[Demand]:
     """Return the Python files and modules that are run to make a benchmark of rows."""
-    return [Demand(code) for code in rows.code]
+    return [Demand(code) for code in rows.code_origins]
 
 
 def _make_rows_benchmark(name: str, rows: RowsSource) -> RowsBenchmark:
@@ -50,7 +50,7 @@ def _make_rows_benchmark(name: str, rows: RowsSource) -> RowsBenchmark:
         )
     require_approval(*rows_demands(rows))
     settings = rows.model_dump(include={"max_turns", "timeout_s", "shares"})
-    return from_rows(rows.file, name=name, **rows.functions, **settings)
+    return from_rows(rows.file, name=name, **rows.load_functions(), **settings)
 
 
 class BenchmarkSettings(FrozenModel):
