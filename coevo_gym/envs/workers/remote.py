@@ -65,7 +65,7 @@ class RemoteEnv(TaskEnv):
     def _release(self) -> None:
         with self._worker.lock:
             lives, self._lives_in = self._lives_in, None
-            if lives is not None and lives == self._worker.running:
+            if lives is not None and lives == self._worker.generation:
                 with suppress(EnvBackendError):  # a lost worker has nothing to release
                     self._worker.ask(
                         Order(self._served_env, "release"), self._describe_hook("release")
@@ -146,7 +146,7 @@ def move_to_worker(env: gym.Env[Any, Any], worker: Worker) -> None:
             f"This {kind.__name__} has already begun an episode or is running in a worker. Pass a "
             "newly created env."
         )
-    copied, _ = kind.worker_class()
+    copied, _ = kind.worker_class_and_state()
     if copied.__module__ == "__main__" or "<locals>" in copied.__qualname__:
         raise ConfigError(
             f"{kind.__name__} is defined in {kind.__module__}, which other processes cannot "

@@ -81,7 +81,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
     The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
-    copied, more = kind.worker_class()
+    copied, more = kind.worker_class_and_state()
     known = {key: item for key, item in state.items() if key not in _TOLD_AT_BEGIN}
     return pickle.dumps((copied, {**known, **more, **_AT_HOME}))
 
@@ -115,7 +115,7 @@ class ServedEnv:
         self._env._release()
 
 
-def serve(wire: Wire) -> None:
+def serve_and_exit(wire: Wire) -> None:
     """Process requests until the other end disconnects, then exit the process."""
     served_envs: dict[int, ServedEnv] = {}
     with suppress(WireClosed):
@@ -126,7 +126,7 @@ def serve(wire: Wire) -> None:
             except Exception as error:  # pickling an object can raise anything
                 if isinstance(error, WireClosed):
                     raise
-                reply = _report_failure(error)
+                reply = _failure_reply(error)
                 wire.send(reply)
             if isinstance(reply, Broken) and reply.fatal:
                 break
@@ -146,10 +146,10 @@ def _run_order(served_envs: dict[int, ServedEnv], order: Order) -> Reply:
             served_envs[order.served] = ServedEnv(order.blueprint)
         return served_envs[order.served].run_hook(order.hook, order.arguments)
     except (CoevoError, Error) as error:
-        return _report_refusal(error)
+        return _refusal_reply(error)
     except BaseException as error:  # also SystemExit: an engine that exits has failed
         _remove_env(served_envs, order.served)
-        return _report_failure(error)
+        return _failure_reply(error)
 
 
 def _remove_env(served_envs: dict[int, ServedEnv], served: int) -> None:
@@ -161,16 +161,16 @@ def _remove_env(served_envs: dict[int, ServedEnv], served: int) -> None:
             logger.warning("engine not released served=%d", served, exc_info=True)
 
 
-def _report_refusal(error: Exception) -> Reply:
+def _refusal_reply(error: Exception) -> Reply:
     """Return the original error, or a description if the error cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:  # unpickling an error's class can raise anything
-        return _report_failure(error)
+        return _failure_reply(error)
     return Refused(error)
 
 
-def _report_failure(error: BaseException) -> Broken:
+def _failure_reply(error: BaseException) -> Broken:
     fatal = isinstance(error, MemoryError) or not isinstance(error, Exception)
     last = "".join(traceback.format_exception_only(error)).strip()
     return Broken(last, "".join(traceback.format_exception(error)), fatal)

@@ -52,12 +52,12 @@ class Process:
         """Kill the process if it is alive, and describe how it ended."""
         if not self._let_go.alive:
             return "is gone"
-        self.interrupt()
+        self.send_sigkill()
         status = zygote().kill(self.pid)
         self._let_go()
         return _describe_status(status)
 
-    def interrupt(self) -> None:
+    def send_sigkill(self) -> None:
         """Send SIGKILL to the process, even if another thread is waiting for it."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._end, signal.SIGKILL)

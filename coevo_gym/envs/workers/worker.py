@@ -59,7 +59,7 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     @property
-    def running(self) -> int | None:
+    def generation(self) -> int | None:
         """The process's generation number (see :meth:`ensure_running`), or None if not running."""
         return None if self._process is None else self._generation
 
@@ -125,11 +125,11 @@ class Worker:
                 self._failures = 0
             return reply
 
-    def interrupt(self) -> None:
+    def kill(self) -> None:
         """Kill the process, even if another thread is waiting for its response."""
         process = self._process
         if process is not None:
-            process.interrupt()
+            process.send_sigkill()
 
     def close(self) -> None:
         """Stop the process. The next hook call starts a new process."""

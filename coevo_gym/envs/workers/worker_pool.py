@@ -134,7 +134,7 @@ class WorkerPool:
                 future.result()
         except BaseException:  # an interrupt: no thread may keep waiting for an engine
             for worker in self.workers:
-                worker.interrupt()
+                worker.kill()
             for future in under_way:
                 future.cancel()
             raise

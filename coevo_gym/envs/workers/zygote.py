@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from coevo_gym.envs.workers.serving import serve
+from coevo_gym.envs.workers.serving import serve_and_exit
 from coevo_gym.envs.workers.wire import Wire, WireClosed
 
 _PR_SET_PDEATHSIG = 1
@@ -120,7 +120,7 @@ class Zygote:
                 for inherited in (self._parent, self._control.fileno(), *self._workers):
                     os.close(inherited)
                 _set_up_worker(order, zygote)
-                serve(Wire(socket.socket(fileno=descriptor)))
+                serve_and_exit(Wire(socket.socket(fileno=descriptor)))
             finally:
                 os._exit(1)
         os.close(descriptor)

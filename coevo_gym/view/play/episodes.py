@@ -221,7 +221,7 @@ class EpisodeManager:
             self._closed = True
             episodes = list(self._episodes.values())
         for worker in self._env_pools.workers.workers if self._env_pools.workers else ():
-            worker.interrupt()  # the engine's response is no longer needed
+            worker.kill()  # the engine's response is no longer needed
         for episode in episodes:
             with episode.lock:
                 self._remove(episode, "the server was closed")
