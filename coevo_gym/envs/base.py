@@ -41,7 +41,7 @@ from coevo_gym.core.task import (
 )
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.core.trajectory import EndReason, EpisodeRecord, PastStep, Step, View
-from coevo_gym.envs.checks import check_action, is_positive_int, names_of
+from coevo_gym.envs.checks import check_action, is_positive_int, require_names
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
 from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
@@ -122,7 +122,7 @@ class TaskEnv(gym.Env[str, str]):
         self.reward_mode = reward_mode
         self.render_mode = render_mode
         self.split, self.hold_out = parse_split(split), hold_out
-        _ = self.practised  # raises if the share is out of range
+        _ = self.benchmark_with_hold_out  # raises if the share is out of range
         self._tasks = self._select(subset, tasks)
         self._task: Task | None = None
         self._begun = False
@@ -171,7 +171,7 @@ class TaskEnv(gym.Env[str, str]):
         return self._tasks
 
     @property
-    def practised(self) -> Benchmark:
+    def benchmark_with_hold_out(self) -> Benchmark:
         """The env's benchmark, with training scenarios held out according to ``hold_out``."""
         return benchmark_of(self.benchmark, self.hold_out)
 
@@ -389,10 +389,10 @@ class TaskEnv(gym.Env[str, str]):
         return self.__dict__
 
     @classmethod
-    def worker_class(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
-        """Return the class of this env's copies in workers, which must be able to import it.
+    def worker_class_and_state(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
+        """Return the class of this env's copies in workers, and attributes that only they have.
 
-        The second value contains attributes that only these copies have.
+        Workers must be able to import the class.
         """
         return cls, FrozenDict()
 
@@ -405,7 +405,7 @@ class TaskEnv(gym.Env[str, str]):
         if isinstance(tasks, str):
             chosen: Sequence[Task] = read_tasks(Path(tasks))
         else:
-            chosen = tuple(map(self._find, names_of(tasks)))
+            chosen = tuple(map(self._find, require_names(tasks)))
         for task in chosen:
             self._check(task.require_goal("list"))
             if task.split is not self.split:
@@ -423,7 +423,7 @@ class TaskEnv(gym.Env[str, str]):
 
     def _find(self, name_or_id: str) -> Task:
         """Return the native task with this name or id."""
-        task, practised = find_task(self.benchmark, name_or_id), self.practised
+        task, practised = find_task(self.benchmark, name_or_id), self.benchmark_with_hold_out
         return practised.relabel(task) if isinstance(practised, HoldingOut) else task
 
     def _check(self, task: Task) -> None:
@@ -442,7 +442,7 @@ class TaskEnv(gym.Env[str, str]):
 
     def _side_of(self, task: Task) -> Split:
         """Return the split that a task's content belongs to, even if the task claims another."""
-        return self.practised.side_of(task)
+        return self.benchmark_with_hold_out.side_of(task)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
         """Return the task specified in the reset options, or a random task if there is none."""

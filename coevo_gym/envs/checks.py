@@ -45,7 +45,7 @@ def check_flag(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be True or False, got {value!r}")
 
 
-def names_of(tasks: Any) -> tuple[str, ...]:
+def require_names(tasks: Any) -> tuple[str, ...]:
     """Return the names or ids passed as an env's ``tasks`` argument.
 
     Raises:

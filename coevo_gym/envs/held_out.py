@@ -43,7 +43,7 @@ class HoldingOut:
 
     def __init__(self, benchmark: Benchmark, share: float) -> None:
         self._inner, self._share = benchmark, share
-        self._has_content = lru_cache(_REMEMBERED)(self._is_held_out_copy)
+        self._has_held_out_content = lru_cache(_REMEMBERED)(self._is_held_out_copy)
         self._lists: dict[tuple[object, ...], Sequence[Task]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -81,7 +81,7 @@ class HoldingOut:
             if self._is_held_out(task):
                 if split is Split.HELD_OUT:
                     yield self.relabel(task)
-            elif split is Split.TRAIN and not self._has_content(task):
+            elif split is Split.TRAIN and not self._has_held_out_content(task):
                 yield task
 
     def split_of(self, scenario: str) -> Split:
@@ -97,7 +97,7 @@ class HoldingOut:
         scenario or wording differs; and by the scenarios that its content belongs to, if the
         benchmark knows them (:func:`~coevo_gym.core.benchmark.scenarios_of`).
         """
-        if self._has_content(task):
+        if self._has_held_out_content(task):
             return Split.HELD_OUT
         side = self._inner.side_of(task)
         return Split.HELD_OUT if side is Split.TRAIN and self._is_held_out(task) else side
@@ -114,10 +114,10 @@ class HoldingOut:
 
     def _is_held_out_copy(self, task: Task) -> bool:
         """Return True if some held-out task has the same world and verifier as this task."""
-        return _content_hash(task) in self._contents
+        return _content_hash(task) in self._held_out_hashes
 
     @cached_property
-    def _contents(self) -> frozenset[str]:
+    def _held_out_hashes(self) -> frozenset[str]:
         contents = set[str]()
         for subset in (None, *self._inner.subsets):
             try:
@@ -134,7 +134,7 @@ def _content_hash(task: Task) -> str:
 
 
 @lru_cache(maxsize=16)
-def _holding_out(name: str, share: float) -> Benchmark:
+def _with_held_out(name: str, share: float) -> Benchmark:
     return cast(Benchmark, HoldingOut(get_benchmark(name), share))
 
 
@@ -149,7 +149,7 @@ def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
     """
     if not 0 <= hold_out < 1:
         raise ConfigError(f"hold_out must be in [0, 1), got {hold_out!r}")
-    return _holding_out(name, float(hold_out)) if hold_out else get_benchmark(name)
+    return _with_held_out(name, float(hold_out)) if hold_out else get_benchmark(name)
 
 
 def native_tasks(

@@ -85,7 +85,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             raise ConfigError("autoreset_mode must be Disabled or NextStep, got SameStep")
         self.num_envs = num_envs
         if mode not in (None, "in_process", "process"):
-            kwargs["mode"], mode = _check_mode(env_id, mode), None
+            _check_mode(env_id, mode)
+            kwargs["mode"], mode = mode, None
         kwargs |= {"max_episode_steps": max_episode_steps, "disable_env_checker": True}
         self.envs = [gym.make(env_id, **kwargs) for _ in range(num_envs)]
         self.workers = self._create_workers(mode, n_workers, worker_timeout_s)
@@ -140,15 +141,15 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
                 episode; the other envs are unaffected.
         """
         options = dict(options or {})
-        mask = self._check_mask(options.pop("reset_mask", None))
-        tasks = self._check_per_env("tasks", options.pop("tasks", None))
+        mask = self._parse_mask(options.pop("reset_mask", None))
+        tasks = self._require_one_per_env("tasks", options.pop("tasks", None))
         if options:
             raise ConfigError(
                 f'reset accepts only the options "tasks" and "reset_mask", got {sorted(options)}'
             )
         if isinstance(seed, (int, np.integer)):
             seed = [int(seed) + i for i in range(self.num_envs)]
-        seeds = self._check_per_env("seed", seed)
+        seeds = self._require_one_per_env("seed", seed)
         infos = self._begin(mask, seeds, tasks)
         return tuple(self._observations), infos
 
@@ -173,7 +174,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             WorkersFailed: if an env's worker keeps failing. That env's episode is then over, and
                 the other envs have been stepped.
         """
-        actions = self._check_per_env("actions", actions)
+        actions = self._require_one_per_env("actions", actions)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
             raise ResetNeeded(
                 f"Envs {np.flatnonzero(self._over).tolist()} have no running episode. Reset them "
@@ -260,14 +261,14 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()
         for index, (observation, info) in self._run_jobs(
-            chosen, lambda index: self._reset_one(index, seeds[index], tasks[index])
+            chosen, lambda index: self._reset_with_retry(index, seeds[index], tasks[index])
         ):
             self._observations[index] = observation
             infos = self._add_info(infos, info, index)
         self._over &= ~mask
         return infos
 
-    def _reset_one(
+    def _reset_with_retry(
         self, index: int, seed: int | None, task: Task | str | None
     ) -> tuple[str, dict[str, Any]]:
         env, options = self.envs[index], None
@@ -295,7 +296,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             self._over[index] = True
             raise
 
-    def _check_mask(self, mask: Any) -> NDArray[np.bool_]:
+    def _parse_mask(self, mask: Any) -> NDArray[np.bool_]:
         if mask is None:
             return np.ones(self.num_envs, dtype=np.bool_)
         chosen: NDArray[np.bool_] = np.asarray(mask)
@@ -306,7 +307,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             )
         return chosen
 
-    def _check_per_env(self, what: str, values: Sequence[Any] | None) -> Sequence[Any]:
+    def _require_one_per_env(self, what: str, values: Sequence[Any] | None) -> Sequence[Any]:
         if values is None:
             return [None] * self.num_envs
         one_each = hasattr(values, "__len__") and not isinstance(values, str)
@@ -317,8 +318,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         return values
 
 
-def _check_mode(env_id: str, mode: object) -> object:
-    """Check that the env's constructor takes ``mode``, and return ``mode``.
+def _check_mode(env_id: str, mode: object) -> None:
+    """Check that the env's constructor takes ``mode``.
 
     Raises:
         ConfigError: if the constructor does not take ``mode``.
@@ -327,4 +328,3 @@ def _check_mode(env_id: str, mode: object) -> object:
     env_class = load_env_creator(creator) if isinstance(creator, str) else creator
     if env_class is None or "mode" not in inspect.signature(env_class).parameters:
         raise ConfigError(f"mode must be 'in_process' or 'process', got {mode!r}")
-    return mode

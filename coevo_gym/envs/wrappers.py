@@ -80,7 +80,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the env and offer the first choices."""
-        return self._add_choices(*self.env.reset(seed=seed, options=options))
+        return self._offer_choices(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Execute the choice at the given index.
@@ -92,14 +92,14 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise ValueError(f"action must be an index from 0 to {self._size - 1}, got {action}")
         text = self.choices[action] if action < len(self.choices) else ""
         observation, reward, terminated, truncated, info = self.env.step(text)
-        observation, info = self._add_choices(observation, info)
+        observation, info = self._offer_choices(observation, info)
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return a bool array of shape (max_choices,) that is True for each valid index."""
         return np.arange(self._size) < len(self.choices)
 
-    def _add_choices(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _offer_choices(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         offered = self._benchmark.choices(cast(TaskEnv, self.unwrapped).view)[: self._size]
         self.choices = tuple(clean_text(text, ACTION_CAP) for text in offered) or ("",)
         mask = self.action_masks().astype(np.int8)

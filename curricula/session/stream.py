@@ -336,9 +336,9 @@ def resolve_session(
             name = METHODS.default if curriculum is None else curriculum
             curriculum = make_curriculum(
                 name,
-                tasks=env.tasks if starts_with_native_tasks(env.practised) else (),
+                tasks=env.tasks if starts_with_native_tasks(env.benchmark_with_hold_out) else (),
                 native=env.tasks,
-                grows=grows(env.practised),
+                grows=grows(env.benchmark_with_hold_out),
                 growth={"every_groups": evolve_every_groups},
             )
         elif evolve_every_groups != DEFAULT_EVERY:
@@ -372,7 +372,7 @@ def require_not_lost(reason: EndReason) -> EndReason:
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:
     """Create an evolver that explores without a model, using new copies of ``env``."""
-    benchmark = env.practised
+    benchmark = env.benchmark_with_hold_out
     spec: Any = env.spec or benchmark.env_id
     limit = env.max_steps  # the bare env's spec lacks the limit of a TimeLimit
     explorer = ScriptedExplorer(

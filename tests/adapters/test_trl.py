@@ -62,7 +62,9 @@ class Watched(PoolCurriculum):
 
 def make_plug(env_id: str = "Toy-v0") -> tuple[TRLPlug, Watched]:
     bare: Any = gym.make(env_id).unwrapped
-    curriculum = Watched(bare.tasks if starts_with_native_tasks(bare.practised) else ())
+    curriculum = Watched(
+        bare.tasks if starts_with_native_tasks(bare.benchmark_with_hold_out) else ()
+    )
     evolver = scripted_evolver(bare)
     session = CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
     return TRLPlug(env_id, session, prompt=parse_prompt(toy.PROMPT)), curriculum

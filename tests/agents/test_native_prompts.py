@@ -132,7 +132,7 @@ def test_a_local_model_acts_in_bfcl_with_the_tools_of_its_template(tmp_path: Pat
     }
     env: Any = gym.make("coevo_gym:CoEvolve-BFCL-v0").unwrapped
     env.reset(options={"task": env.tasks[0]})
-    demonstration = env.practised.demonstration(env.tasks[0])[0]
+    demonstration = env.benchmark_with_hold_out.demonstration(env.tasks[0])[0]
     assert demonstration.endswith("[cd('documents')]")
     for style, expected in styles.items():
         config = ChatConfig(style=style, max_answer_tokens=4)
