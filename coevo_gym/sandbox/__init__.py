@@ -6,16 +6,16 @@
 
 from coevo_gym.sandbox.launch import launch, probe, python_files, strongest
 from coevo_gym.sandbox.level import Finding, Level, ResourceLimits
-from coevo_gym.sandbox.process import Sandboxed, readable
+from coevo_gym.sandbox.process import Sandboxed, is_readable
 
 __all__ = [
     "Finding",
     "Level",
     "ResourceLimits",
     "Sandboxed",
+    "is_readable",
     "launch",
     "probe",
     "python_files",
-    "readable",
     "strongest",
 ]

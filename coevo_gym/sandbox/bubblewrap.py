@@ -61,7 +61,9 @@ def launch(program: Program) -> Sandboxed:
         socket_pair() as (ours, theirs),
     ):
         # Only control groups can cap the total memory of several processes.
-        filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available_version())))
+        filter_.write(
+            seccomp.filter_program(namespaces=True, processes=bool(cgroup.available_version()))
+        )
         filter_.close()
 
         def wrap_command(gate: int) -> list[str]:

@@ -71,7 +71,7 @@ class ControlGroup:
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
-    def remove(self) -> None:
+    def kill_and_remove(self) -> None:
         """Kill the remaining processes, wait for them to exit, and remove the cgroup.
 
         Raises:
@@ -93,7 +93,7 @@ class ControlGroup:
 
 def available_version() -> str:
     """Return "control groups v1" or "control groups v2", or "" if neither can be used."""
-    bases = _own_bases()
+    bases = _ensure_bases()
     if not bases:
         return ""
     return "control groups v2" if len(bases) == 1 else "control groups v1"
@@ -102,7 +102,7 @@ def available_version() -> str:
 def make(limits: ResourceLimits) -> ControlGroup | None:
     """Create a cgroup with resource limits, or return None if this process cannot create one."""
     name = str(next(_numbers))
-    bases = _own_bases()
+    bases = _ensure_bases()
     if not bases:
         return None
     group = ControlGroup(tuple(base / name for base in bases))
@@ -120,7 +120,7 @@ def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
     yield "memory.swap.max", 0
 
 
-def _own_bases() -> tuple[Path, ...]:
+def _ensure_bases() -> tuple[Path, ...]:
     with _lock:
         return _create_bases(os.getpid())
 
@@ -134,7 +134,7 @@ def _create_bases(owner: int) -> tuple[Path, ...]:
             base.mkdir()
             if (base / "cgroup.subtree_control").exists():
                 (base / "cgroup.subtree_control").write_text("+memory +pids")
-        _try_out(bases)
+        _check_usable(bases)
     except OSError:
         for base in bases:
             with suppress(OSError):
@@ -145,7 +145,7 @@ def _create_bases(owner: int) -> tuple[Path, ...]:
     return bases
 
 
-def _try_out(bases: tuple[Path, ...]) -> None:
+def _check_usable(bases: tuple[Path, ...]) -> None:
     """Check that a process can be added to a new cgroup. A writable folder is not enough."""
     trial = ControlGroup(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
@@ -153,7 +153,7 @@ def _try_out(bases: tuple[Path, ...]) -> None:
             trial.make()
             trial.add(process.pid)
         finally:
-            trial.remove()
+            trial.kill_and_remove()
 
 
 def _writable_parents() -> tuple[Path, ...]:

@@ -60,17 +60,21 @@ def landlock_version() -> int:
 
 def die_with(parent: int) -> None:
     """Make the kernel kill this process when its parent exits."""
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set a parent-death signal")
+    _exit_if_failed(
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set a parent-death signal"
+    )
     if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def drop_capabilities() -> None:
     """Drop root's capabilities permanently."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "disable new privileges")
+    _exit_if_failed(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "disable new privileges")
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
-    _check(_libc.syscall(_SYS_CAPSET[os.uname().machine], header, nothing), "drop capabilities")
+    _exit_if_failed(
+        _libc.syscall(_SYS_CAPSET[os.uname().machine], header, nothing), "drop capabilities"
+    )
 
 
 def restrict_files(readable: list[str], listable: list[str], devices: list[str]) -> None:
@@ -80,14 +84,14 @@ def restrict_files(readable: list[str], listable: list[str], devices: list[str])
     rules = _Ruleset(everything, _ALL_NETWORK, _ALL_SCOPES)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _libc.syscall(_SYS_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
-    _check(ruleset, "create a Landlock ruleset")
+    _exit_if_failed(ruleset, "create a Landlock ruleset")
     for path in readable:
         _allow(ruleset, path, _READ_FILE | _EXECUTE, _READ_DIR)
     for path in listable:
         _allow(ruleset, path, 0, _READ_DIR)
     for path in devices:
         _allow(ruleset, path, _READ_FILE | _WRITE_FILE, 0)
-    _check(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0), "apply the Landlock ruleset")
+    _exit_if_failed(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0), "apply the Landlock ruleset")
     os.close(ruleset)
 
 
@@ -95,7 +99,9 @@ def filter_system_calls(code: bytes) -> None:
     """Install the system call filter."""
     program = _Filter(len(code) // 8, code)
     pointer = ctypes.byref(program)
-    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer, 0, 0), "filter system calls")
+    _exit_if_failed(
+        _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer, 0, 0), "filter system calls"
+    )
 
 
 def _allow(ruleset: int, path: str, rights: int, folder_rights: int) -> None:
@@ -106,11 +112,11 @@ def _allow(ruleset: int, path: str, rights: int, folder_rights: int) -> None:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         rights |= folder_rights
     rule = ctypes.byref(_Beneath(rights, descriptor))
-    _check(_libc.syscall(_SYS_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"allow {path}")
+    _exit_if_failed(_libc.syscall(_SYS_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"allow {path}")
     os.close(descriptor)
 
 
-def _check(result: int, what: str) -> None:
+def _exit_if_failed(result: int, what: str) -> None:
     if result < 0:
         sys.exit(f"cannot {what}: {os.strerror(ctypes.get_errno())}")
 

@@ -44,7 +44,9 @@ def launch(program: Program, *, confined: bool) -> Sandboxed:
     parts = [_visible_parts(root, program.hidden_in(root)) for root in roots]
     order = {
         "parent": os.getpid(),
-        "filter": seccomp.program(namespaces=False, processes=False).hex() if confined else "",
+        "filter": seccomp.filter_program(namespaces=False, processes=False).hex()
+        if confined
+        else "",
         "readable": [path for part in parts for path in part.whole],
         "listed": [path for part in parts for path in part.opened],
         "devices": DEVICES,

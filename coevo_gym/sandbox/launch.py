@@ -72,7 +72,7 @@ def launch(
     finding = _require_level(level, accept_risk=accept_risk)
     if finding.level is Level.BUBBLEWRAP:
         return bubblewrap.launch(program)
-    _warn(finding)
+    _warn_weaker_level(finding)
     return landlock.launch(program, confined=finding.level is Level.LANDLOCK)
 
 
@@ -99,7 +99,7 @@ def _require_level(wanted: Level | None, *, accept_risk: bool) -> Finding:
 
 
 @cache
-def _warn(finding: Finding) -> None:
+def _warn_weaker_level(finding: Finding) -> None:
     """Warn once that a weaker isolation level is in use."""
     logger.warning(
         "model-written code runs at a weaker level=%s: %s", finding.level, finding.detail

@@ -23,7 +23,7 @@ from coevo_gym.sandbox import cgroup
 from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits
 
 
-def readable(end: int | socket.socket, timeout_s: float = 0.0) -> bool:
+def is_readable(end: int | socket.socket, timeout_s: float = 0.0) -> bool:
     """Wait until a descriptor or socket can be read or its other end is closed.
 
     The function uses ``poll``, because ``select`` fails on descriptors of 1,024 and above.
@@ -101,7 +101,7 @@ class Sandboxed:
         """
         with self._lock:
             data = b""
-            while not self._closed and len(data) < _SAID_BYTES and readable(self._said):
+            while not self._closed and len(data) < _SAID_BYTES and is_readable(self._said):
                 chunk = os.read(self._said, _SAID_BYTES - len(data))
                 if not chunk:
                     break
@@ -141,11 +141,11 @@ class Sandboxed:
         if self.level is Level.NONE and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        if not readable(self._root, PATIENCE_S):
+        if not is_readable(self._root, PATIENCE_S):
             raise EnvBackendError(f"The sandboxed process {self.pid} survived SIGKILL.")
         self._process.wait()
         if self._group is not None:
-            self._group.remove()
+            self._group.kill_and_remove()
 
 
 def start(
@@ -172,7 +172,7 @@ def start(
     with ExitStack() as undo, pipe() as (gate_end, gate), pipe() as (stderr, said_end):
         group = cgroup.make(program.limits)
         if group is not None:
-            undo.callback(group.remove)
+            undo.callback(group.kill_and_remove)
         os.set_blocking(said_end.fileno(), False)  # a program that floods it loses the excess
 
         def popen() -> subprocess.Popen[bytes]:
@@ -210,7 +210,7 @@ def start(
             process.kill()
             process.wait()
             why = b""
-            while readable(stderr.fileno()) and (chunk := stderr.read(_SAID_BYTES)):
+            while is_readable(stderr.fileno()) and (chunk := stderr.read(_SAID_BYTES)):
                 why += chunk
             reason = why.decode(errors="replace").strip() or error
             raise EnvBackendError(f"The sandbox ({level}) did not start: {reason}") from error

@@ -227,7 +227,7 @@ def call_numbers() -> dict[str, int]:
     return {name: columns[column] for name, columns in table.items() if columns[column] >= 0}
 
 
-def program(*, namespaces: bool, processes: bool) -> bytes:
+def filter_program(*, namespaces: bool, processes: bool) -> bytes:
     """Create the filter as an array of the kernel's ``sock_filter`` structs.
 
     Without ``namespaces`` that isolate files and processes, the filter also denies signals and

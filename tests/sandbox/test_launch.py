@@ -23,14 +23,14 @@ from coevo_gym.sandbox import (
     bubblewrap,
     cgroup,
     confine,
+    is_readable,
     landlock,
     launch,
     probe,
     process,
     python_files,
-    readable,
 )
-from coevo_gym.sandbox.launch import _warn
+from coevo_gym.sandbox.launch import _warn_weaker_level
 from tests.sandbox.levels import skip_unless_available
 
 LIMIT_S = 600.0
@@ -80,7 +80,7 @@ def running(
 def read_all(reading: int) -> str:
     """All that comes until nobody can write any more."""
     text = b""
-    while readable(reading, LIMIT_S):
+    while is_readable(reading, LIMIT_S):
         chunk = os.read(reading, 65536)
         if not chunk:
             return text.decode()
@@ -91,7 +91,7 @@ def read_all(reading: int) -> str:
 def next_line(reading: int) -> str:
     text = b""
     while not text.endswith(b"\n"):
-        assert readable(reading, LIMIT_S)
+        assert is_readable(reading, LIMIT_S)
         chunk = os.read(reading, 1)
         assert chunk, f"ended after {text!r}"
         text += chunk
@@ -109,7 +109,7 @@ def output(
 
 def left_behind() -> set[Path]:
     """Folders of control groups that processes of this one have made."""
-    return {path for base in cgroup._own_bases() for path in base.glob("*/")}
+    return {path for base in cgroup._ensure_bases() for path in base.glob("*/")}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -147,7 +147,7 @@ say('done')
 
 def test_reading_endless_stderr_stops_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with running("pass", Level.NONE) as (sandboxed, _), monkeypatch.context() as patch:
-        patch.setattr(process, "readable", lambda *_: True)
+        patch.setattr(process, "is_readable", lambda *_: True)
         patch.setattr(process.os, "read", lambda _, size: b"x" * min(size, 40_000))
         assert len(sandboxed.stderr()) == 65536
 
@@ -212,7 +212,7 @@ end.shutdown(socket.SHUT_RDWR)
             with suppress(BrokenPipeError):  # then it has failed, and says why
                 ours.sendall(b"hello")
             heard = b""
-            while readable(ours, LIMIT_S) and (chunk := ours.recv(100)):
+            while is_readable(ours, LIMIT_S) and (chunk := ours.recv(100)):
                 heard += chunk
             assert program.wait(LIMIT_S) == 0, program.stderr()
     assert heard == b"ready hello"
@@ -538,7 +538,7 @@ sandboxed = launch(
     [sys.executable, "-I", "-c", code], readable=python_files(), pass_fds=[writing],
     level=level, accept_risk=level is Level.NONE,
 )
-print(*cgroup._own_bases(), flush=True)
+print(*cgroup._ensure_bases(), flush=True)
 time.sleep(600)
 """
 
@@ -604,7 +604,7 @@ def test_a_program_that_does_not_exist_fails_with_its_name_on_stderr(level: Leve
 def test_without_control_groups_a_program_cannot_start_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cgroup, "_own_bases", lambda: ())
+    monkeypatch.setattr(cgroup, "_ensure_bases", lambda: ())
     code = """
 import threading
 thread = threading.Thread(target=lambda: say('thread '))
@@ -699,7 +699,7 @@ def test_launching_without_any_isolation_available_is_refused() -> None:
 def test_launching_without_isolation_needs_an_accepted_risk_and_warns_once(
     how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _warn.cache_clear()
+    _warn_weaker_level.cache_clear()
     if how == "variable":
         monkeypatch.setenv("COEVO_ACCEPT_RISK", "1")
     for _ in range(2):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from coevo_gym.sandbox import readable
+from coevo_gym.sandbox import is_readable
 from coevo_gym.sandbox.process import socket_pair
 
 VARIABLE = "COEVO_DECOY_SECRET"
@@ -112,7 +112,7 @@ class Decoys:
 
     def was_contacted(self, name: str) -> bool:
         """Return True if a listener received anything."""
-        return readable(self.listeners[name])
+        return is_readable(self.listeners[name])
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def create_decoys() -> Iterator[Decoys]:
             handed=handed,
             before={path: _status(path) for path in (secret, folder / "given" / "text")},
             terminal=os.ttyname(ends[1]),
-            handle=_handle(secret),
+            handle=_file_handle(secret),
         )
 
 
@@ -212,7 +212,7 @@ def _open_listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, soc
     return sockets
 
 
-def _handle(path: Path) -> bytes:
+def _file_handle(path: Path) -> bytes:
     """Return the kernel's handle for a file, or b"" if its file system does not support handles."""
     buffer = ctypes.create_string_buffer(8 + _HANDLE_BYTES)
     ctypes.c_uint.from_buffer(buffer).value = _HANDLE_BYTES

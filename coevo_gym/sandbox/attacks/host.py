@@ -14,7 +14,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.sandbox import Level, ResourceLimits, launch, python_files, readable, seccomp
+from coevo_gym.sandbox import Level, ResourceLimits, is_readable, launch, python_files, seccomp
 from coevo_gym.sandbox.attacks.decoys import VARIABLE, Decoys, create_decoys
 from coevo_gym.sandbox.attacks.payload import AttackRun, Payload
 from coevo_gym.sandbox.process import socket_pair
@@ -128,7 +128,7 @@ class HostSetup:
                 order = json.dumps({"facts": facts, "code": payload.code})
                 with suppress(BrokenPipeError):  # it did not start, which is detected below
                     ours.sendall(order.encode() + b"\n")
-                seen = _watch(ours, running, targets, protected)
+                seen = _observe_and_kill(ours, running, targets, protected)
                 worked = payload.sign(seen)
                 ours.close()  # its remaining processes wait for that
         lines = [line for line in seen.said.splitlines() if line not in _MARKS]
@@ -138,7 +138,7 @@ class HostSetup:
         return AttackRun(worked, "" if worked or not lines else lines[-1][:_KEPT_CHARS])
 
 
-def _watch(
+def _observe_and_kill(
     ours: socket.socket, running: _Running, targets: Decoys, protected: bool
 ) -> HostObservations:
     """Read an attack payload's output, kill the payload, and return the observations."""
@@ -168,7 +168,7 @@ def _read_output(ours: socket.socket, endless_s: float) -> str:
 
 def _read_next(ours: socket.socket, timeout_s: float) -> str:
     """Return the payload's next output. Return "" at its end or after the timeout."""
-    if not readable(ours, timeout_s):
+    if not is_readable(ours, timeout_s):
         return ""
     try:
         return ours.recv(1 << 16).decode(errors="replace")

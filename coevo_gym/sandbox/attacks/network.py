@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from coevo_gym.sandbox import readable
+from coevo_gym.sandbox import is_readable
 from coevo_gym.sandbox.attacks.host import HostObservations, reports_success
 from coevo_gym.sandbox.attacks.payload import parse_payloads
 
@@ -95,7 +95,7 @@ def _has_received_urgent_byte(seen: HostObservations) -> bool:
 def _has_received_descriptor(seen: HostObservations) -> bool:
     """Return True if the host received a file descriptor."""
     ours, _ = seen.host.handed["stream"]
-    if not readable(ours):
+    if not is_readable(ours):
         return False
     _, descriptors, _, _ = socket.recv_fds(ours, 100, 10)
     for descriptor in descriptors:
