@@ -98,7 +98,7 @@ class RoleAgentSettings(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return, for each kind of note, the maximum number of queries per step; see ``MethodSpec``."""
+        """Return the maximum number of queries per step for each kind of note."""
         counts = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**counts, SIMILAR_FAILURE: self.retrieve_modes} if self.retrieve else counts
 
