@@ -145,7 +145,9 @@ def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
         return Arithmetic(*(last[name] for name in Arithmetic._fields))
     except (LookupError, TypeError) as error:
         stored = manifest.get("arithmetic")
-        raise StoreError(f"The manifest has no readable arithmetic: {stored!r}.") from error
+        raise StoreError(
+            f"The entry 'arithmetic' of the manifest has no readable arithmetic: {stored!r}."
+        ) from error
 
 
 def check_and_record_arithmetic(

@@ -186,7 +186,9 @@ class Callers:
         callers._out.update(tickets)
         left = validate(_Left, state["leases"])
         if unknown := sorted(left.keys() - tickets):
-            raise ConfigError(f"The saved state is damaged: {unknown} have leases but are not out.")
+            raise ConfigError(
+                f"The saved state is damaged: {unknown} have leases but are no outstanding tickets."
+            )
         callers.leases.restore(left)
         callers.slots.restore(validate(_Left, state["slots"]))
         for request, id in validate(dict[str, str], state["asked"]).items():

@@ -71,7 +71,10 @@ class ToolSet:
                 raise ConfigError(f"Two tools are called {name!r}. Rename one of them.")
             self._tools[name] = tool
         if not self._tools:
-            raise ConfigError(f"tools must contain a function or a class with one, got {tools!r}.")
+            raise ConfigError(
+                "tools must contain at least one function, or a class with a public method, got "
+                f"{tools!r}."
+            )
         definitions = [
             {"type": "function", "function": dict(tool.schema)} for tool in self._tools.values()
         ]

@@ -38,7 +38,7 @@ def rows_demands(rows: RowsSource) -> list[Demand]:
 
 
 def _make_rows_benchmark(name: str, rows: RowsSource) -> RowsBenchmark:
-    """Make the benchmark of rows that settings describe.
+    """Make the rows benchmark that the settings describe.
 
     Raises:
         ConfigError: if the file or a function cannot be loaded, or the user has not approved it.
@@ -72,7 +72,7 @@ class BenchmarkSettings(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _register_rows(cls, data: Any) -> Any:
-        """Register the benchmark of rows, which is made when it is first used."""
+        """Register the rows benchmark, which is created on first use."""
         if not isinstance(data, Mapping):
             return data
         try:
