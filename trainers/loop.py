@@ -24,7 +24,13 @@ from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.trainers.protocols import Events, Learner, LoopConfig, LoopState, Metrics, RoundSteps
-from coevo_gym.trainers.rollouts import Gathered, GroupStream, RolloutParts, gather, success_of
+from coevo_gym.trainers.rollouts import (
+    Gathered,
+    GroupStream,
+    RolloutParts,
+    run_step_episodes,
+    success_of,
+)
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
 
@@ -114,7 +120,7 @@ class Loop:
         """
         config, state, events = self.config, self.state, self.events
         started, processor = perf_counter(), process_time()
-        recorded, groups, rollout_metrics = self._gather()
+        recorded, groups, rollout_metrics = self._run_step_episodes()
         events.on_groups(*recorded)
         rollout_metrics["rollout_s"] = perf_counter() - started
         notes = self._study(recorded.groups)
@@ -134,7 +140,7 @@ class Loop:
         events.on_step(metrics)
         return metrics
 
-    def _gather(self) -> Gathered:
+    def _run_step_episodes(self) -> Gathered:
         """Run a step's episodes and let the curriculum record their groups."""
         parts = RolloutParts(
             self.config,
@@ -147,9 +153,9 @@ class Loop:
             self.seed,
         )
         if self.config.rollout == "lock_step":
-            return gather(parts)
+            return run_step_episodes(parts)
         self._stream = self._stream or GroupStream(parts)
-        return self._stream.gather()
+        return self._stream.run_step_episodes()
 
     def _study(self, groups: Sequence[Group]) -> Notes:
         """Write analysis notes on all recorded groups, for the curriculum and the memories."""
@@ -188,7 +194,7 @@ class Loop:
             Number of env steps these episodes had taken; the loop's state does not include them.
         """
         stream, self._stream = self._stream, None
-        return 0 if stream is None else stream.close()
+        return 0 if stream is None else stream.abandon_episodes()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress, session and memories as JSON, without the learner or the policy."""

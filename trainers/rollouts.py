@@ -91,7 +91,7 @@ def answer_metrics(answers: Sequence[AnswerCounts]) -> Metrics:
     }
 
 
-def gather(parts: RolloutParts) -> Gathered:
+def run_step_episodes(parts: RolloutParts) -> Gathered:
     """Run the episodes of one loop step, and let the curriculum record them as one batch.
 
     With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476), a group that teaches nothing
@@ -194,7 +194,7 @@ class GroupStream:
         self._out: dict[int, Ticket] = {}
         self._n_begun = 0
 
-    def gather(self) -> Gathered:
+    def run_step_episodes(self) -> Gathered:
         """Run episodes until there are enough groups for a step, and record the groups.
 
         With ``max_resamples``, a group that teaches nothing is set aside and replaced, until
@@ -219,7 +219,7 @@ class GroupStream:
                 group = self._report_outcome(outcome, step)
                 if group is not None:
                     step.add(replace(group, policy_version=version))
-                    step.require_finished_episode()
+                    step.raise_if_all_lost()
         finally:
             recorded = self._session.close_step(policy_version=version)
         groups = [group for group in recorded.groups if group.id in step.kept]
@@ -229,7 +229,7 @@ class GroupStream:
         }
         return Gathered(recorded, groups, metrics)
 
-    def close(self) -> int:
+    def abandon_episodes(self) -> int:
         """Stop the running episodes. The session issues their tickets again. Safe to call twice.
 
         Returns:
@@ -313,7 +313,7 @@ class _Step:
         else:
             self.kept.add(group.id)
 
-    def require_finished_episode(self) -> None:
+    def raise_if_all_lost(self) -> None:
         """Raise an error if a step's groups have closed but none of their episodes finished."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error

@@ -201,7 +201,7 @@ class OpenAIPolicy:
 
     def has_room(self, cost: Cost) -> bool:
         """Return True if the caps leave room for this cost on top of all requests in flight."""
-        spent, caps = self._meter.committed, self.config.caps
+        spent, caps = self._meter.total_with_reservations, self.config.caps
         tokens, usd = caps.max_tokens_total, caps.max_usd_total
         return (tokens is None or spent.tokens + cost.tokens <= tokens) and (
             usd is None or spent.usd + cost.usd <= usd
@@ -240,7 +240,9 @@ class OpenAIPolicy:
                 ) from error
 
         def save() -> None:
-            write_json(file, self._counts_to_json(self._meter.committed), synced=False)
+            write_json(
+                file, self._counts_to_json(self._meter.total_with_reservations), synced=False
+            )
 
         self._meter.save = save
 

@@ -60,9 +60,9 @@ class Hand:
     def read(self) -> str:
         """Read one line, or a block of lines fenced by triple backticks."""
         first = self.typed().strip()
-        return _read_block(first, self.typed) if _opens_block(first) else first
+        return _read_fenced_block(first, self.typed) if _opens_fence(first) else first
 
-    def parse_action(self, line: str, view: View, choices: Sequence[str]) -> str | None:
+    def handle_line(self, line: str, view: View, choices: Sequence[str]) -> str | None:
         """Turn a line of input into an action. If the line is invalid, say why and return None."""
         if not line.isdecimal():
             if not line:
@@ -86,7 +86,7 @@ class Hand:
 
     def _list_choices(self, choices: Sequence[str]) -> None:
         for number, choice in enumerate(choices[:_SHOWN], start=1):
-            self.print_markup(f"  {_format_number(number)}  {escape(choice)}")
+            self.print_markup(f"  {_choice_number_markup(number)}  {escape(choice)}")
         if len(choices) > _SHOWN:
             self.console.print(f"  … and {len(choices) - _SHOWN} more")
 
@@ -107,7 +107,7 @@ class ShopHand(Hand):
             return
 
         def show(text: str, label: str) -> None:
-            self.print_markup(f"  {_format_number(number[text.lower()])}  {label}")
+            self.print_markup(f"  {_choice_number_markup(number[text.lower()])}  {label}")
 
         if page.page == "results":
             self.print_markup(f"Page {page.number or 0} (Total results: {page.found or 0})")
@@ -146,20 +146,20 @@ class ToolsHand(Hand):
                 f"lists {len(choices)} calls to choose by number.[/]"
             )
 
-    def parse_action(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Convert a line of input into an action, as :meth:`Hand.parse_action` does."""
+    def handle_line(self, line: str, view: View, choices: Sequence[str]) -> str | None:
+        """Convert a line of input into an action, as :meth:`Hand.handle_line` does."""
         tools = {tool.name: tool for tool in read_tools(view)}
         if line == "??":
             for number, choice in enumerate(choices, start=1):
                 call = choice.rpartition("</think>")[2]
-                self.print_markup(f"  {_format_number(number)}  {escape(call)}")
+                self.print_markup(f"  {_choice_number_markup(number)}  {escape(call)}")
             return None
         if line.startswith("?"):
             self._print_documentation(line[1:].strip(), tools)
             return None
         if line in tools:
             return self._ask_for_arguments(tools[line])
-        return super().parse_action(line, view, choices)
+        return super().handle_line(line, view, choices)
 
     def _print_documentation(self, name: str, tools: Mapping[str, Tool]) -> None:
         if not name:
@@ -199,8 +199,8 @@ class CodeHand(Hand):
     def read(self) -> str:
         """Read a block between backticks, or lines of code up to the end of a statement."""
         first = self.typed().rstrip()
-        if _opens_block(first.strip()):
-            return _read_block(first.strip(), self.typed)
+        if _opens_fence(first.strip()):
+            return _read_fenced_block(first.strip(), self.typed)
         lines = [first.lstrip()]
         while is_unfinished("\n".join(lines)):
             lines.append(self.typed().rstrip())
@@ -216,15 +216,15 @@ _HANDS: Mapping[str, type[Hand]] = {
 }
 
 
-def _format_number(number: int) -> str:
+def _choice_number_markup(number: int) -> str:
     return f"[bold cyan]{number:3}[/]"
 
 
-def _opens_block(line: str) -> bool:
+def _opens_fence(line: str) -> bool:
     return line.startswith(_FENCE) and line.count(_FENCE) == 1
 
 
-def _read_block(first: str, read: Read) -> str:
+def _read_fenced_block(first: str, read: Read) -> str:
     lines = [first]
     while lines[-1].strip() != _FENCE or len(lines) == 1:
         lines.append(read())
@@ -271,7 +271,7 @@ def play_episode(
             line = hand.read()
             if line in ("q", "quit"):
                 return game
-            meant = hand.parse_action(line, view, choices)
+            meant = hand.handle_line(line, view, choices)
         except EOFError:
             return game
         if meant is not None:

@@ -34,7 +34,7 @@ from coevo_gym.core.registry import BrokenPlugin, Plugins, did_you_mean, load_ob
 from coevo_gym.core.task import (
     Split,
     Task,
-    first_held_out_or_train,
+    first_non_train,
     register_model_finder,
     register_models,
 )
@@ -494,7 +494,7 @@ def side_by_scenario_and_id(benchmark: Benchmark, task: Task) -> Split:
     """Determine a task's split from its scenarios and id; see also :meth:`Benchmark.side_of`."""
     held_out = _held_out_splits(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     sides = map(benchmark.split_of, scenarios_of(benchmark, task))
-    return first_held_out_or_train(*sides, held_out.get(task.id, Split.TRAIN))
+    return first_non_train(*sides, held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)

@@ -110,7 +110,7 @@ class Cost(FrozenModel):
     def __add__(self, other: Cost) -> Cost:
         return Cost(**{name: value + getattr(other, name) for name, value in self})
 
-    def subtract(self, other: Cost) -> Cost:
+    def subtract_to_zero(self, other: Cost) -> Cost:
         """Subtract another cost, setting negative fields to 0."""
         return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
 
@@ -269,7 +269,7 @@ class Meter:
         self._waiting: list[Future[None]] = []
         self._waited: dict[str, float] = {}  # seconds, by round
         self.save: Callable[[], None] = lambda: None
-        self.scopes.on_begin(self._reset_scope)
+        self.scopes.on_begin(self._begin_scope)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
@@ -286,7 +286,7 @@ class Meter:
             return self._total
 
     @property
-    def committed(self) -> Cost:
+    def total_with_reservations(self) -> Cost:
         """The total, in which requests that have not been counted yet have their maximum cost."""
         with self._lock:
             return sum((cost for _, cost in self._held), self._total)
@@ -301,19 +301,19 @@ class Meter:
                         totals[purpose] = totals.get(purpose, NO_USAGE) + usage
             return totals
 
-    def count_round(self, round: str, usage: Mapping[str, Usage]) -> None:
+    def count_round_once(self, round: str, usage: Mapping[str, Usage]) -> None:
         """Add a finished round's stored model usage to the totals. Repeat calls have no effect."""
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():
                     self._add_cost(round, purpose, cost, Cost.from_usages(0, cost), again=True)
 
-    def state_dict(self, *, committed: bool = False) -> dict[str, Any]:
+    def state_dict(self, *, include_reservations: bool = False) -> dict[str, Any]:
         """Return the state as JSON.
 
         Args:
-            committed: True to store :attr:`committed` as the total, for a process that may be
-                killed before it can count its requests.
+            include_reservations: True to store :attr:`total_with_reservations` as the total, for a
+                process that may be killed before it can count its requests.
         """
         with self._lock:
             forgotten = dict(self._forgotten)
@@ -329,7 +329,9 @@ class Meter:
             }
             return {
                 "spent": spent,
-                "total": _to_json(self.committed if committed else self._total),
+                "total": _to_json(
+                    self.total_with_reservations if include_reservations else self._total
+                ),
                 "forgotten": {round: _to_json(cost) for round, cost in forgotten.items()},
             }
 
@@ -429,7 +431,7 @@ class Meter:
         here = sum(
             (cost for name, cost in self._held if name == round), Cost.from_usages(0, *usages)
         )
-        total = self.committed
+        total = self.total_with_reservations
         tokens = [
             cap - spent
             for cap, spent in (
@@ -452,11 +454,11 @@ class Meter:
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round_of(path))):
-            self._forgotten[round] = before.subtract(cost)
-            cost = cost.subtract(before)
+            self._forgotten[round] = before.subtract_to_zero(cost)
+            cost = cost.subtract_to_zero(before)
         self._total += cost
 
-    def _reset_scope(self, path: str) -> None:
+    def _begin_scope(self, path: str) -> None:
         """Open a scope's round, and leave out what an earlier attempt at the scope spent."""
         with self._lock:
             round = _round_of(path)

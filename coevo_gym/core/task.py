@@ -53,11 +53,11 @@ NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 """The splits of a benchmark's native tasks."""
 
 
-def first_held_out_or_train(*sides: Split) -> Split:
+def first_non_train(*sides: Split) -> Split:
     """Return the first split that is not ``train``, or ``train`` if there is none.
 
     Example:
-        >>> first_held_out_or_train(Split.TRAIN, Split.VAL, Split.TEST)
+        >>> first_non_train(Split.TRAIN, Split.VAL, Split.TEST)
         <Split.VAL: 'val'>
     """
     return next((side for side in sides if side is not Split.TRAIN), Split.TRAIN)
@@ -134,11 +134,11 @@ Text = Annotated[str, AfterValidator(check_encodable)]
 """A string without lone surrogates as a pydantic field."""
 
 
-def _to_single_line(name: str) -> str:
+def _to_printable_line(name: str) -> str:
     return name if name.isprintable() else make_visible(" ".join(check_encodable(name).split()))
 
 
-Name = Annotated[str, AfterValidator(_to_single_line)]
+Name = Annotated[str, AfterValidator(_to_printable_line)]
 """A name as a pydantic field: one line, with control characters replaced with their names."""
 
 
@@ -199,7 +199,7 @@ def register_model_finder(look: Callable[[str], object]) -> None:
     _LOOKS.append(look)
 
 
-def _models_of(benchmark: str) -> tuple[str, str] | tuple[None, None]:
+def _find_model_paths(benchmark: str) -> tuple[str, str] | tuple[None, None]:
     if benchmark not in _MODELS:
         for look in _LOOKS:
             look(benchmark)
@@ -210,7 +210,7 @@ def parse_models(data: Any, *fields: str) -> Any:
     """Parse raw ``world`` and ``verifier`` fields with the benchmark's own models."""
     if not isinstance(data, Mapping):
         return data
-    world, verifier = _models_of(str(data.get("benchmark")))
+    world, verifier = _find_model_paths(str(data.get("benchmark")))
     models: dict[str, type[BaseModel]] = {
         "world": load_object(world) if world else UnknownWorld,
         "verifier": load_object(verifier) if verifier else UnknownVerifier,

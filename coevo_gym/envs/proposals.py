@@ -20,7 +20,7 @@ from coevo_gym.core.task import (
     Task,
     Verifier,
     World,
-    first_held_out_or_train,
+    first_non_train,
 )
 from coevo_gym.envs.base import ACTION_CAP
 
@@ -44,7 +44,7 @@ def make_open_task(
         return task
     changes = {
         "name": "",
-        "split": first_held_out_or_train(task.split, side),
+        "split": first_non_train(task.split, side),
         "instruction": instruction,
         "world": task.world if world is None else world,
         "verifier": NothingAsked(),

@@ -210,7 +210,7 @@ class Arm:
 
     def _count_usage(self, result: RoundResult) -> None:
         if self.asked is not None:
-            self.asked.meter.count_round(result.round_id, result.usage)
+            self.asked.meter.count_round_once(result.round_id, result.usage)
 
     def _forward_verdict_or_stop(self, verdict: Verdict) -> None:
         if self._closed:

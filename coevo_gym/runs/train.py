@@ -377,7 +377,7 @@ class _Run:
             result = self._run_first_round(round.n_wanted, round, evolver, store)
             self._spending.add_first_round_cost(round, result)
             if asked is not None:
-                asked.meter.count_round(round.id, result.usage)
+                asked.meter.count_round_once(round.id, result.usage)
         assembly.models.finish_arm("")
 
     def _run_first_round(

@@ -76,7 +76,7 @@ def batch_of(
     """
     usable = [group for group in groups if group.comparable]
     values = judge(usable) if advantages is None else advantages
-    values = select_usable(groups, values)
+    values = ensure_usable_only(groups, values)
     for group, row in zip(usable, values, strict=True):
         if len(row) != len(group.trajectories):
             raise ValueError(
@@ -91,7 +91,7 @@ def batch_of(
     if clip_high is None and isinstance(config, GRPOConfig):
         clip_high = upper_clips(usable, config)
     if clip_high is not None:
-        own_clips = select_usable(groups, clip_high)
+        own_clips = ensure_usable_only(groups, clip_high)
         clips = list(compress(chain.from_iterable(own_clips), learned))
     judged = list(compress(chain.from_iterable(values), learned))
     batch = flatten(list(compress(trajectories, learned)), judged, clip_high=clips)
@@ -280,7 +280,7 @@ def detached_logprobs(
     return rows
 
 
-def select_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
+def ensure_usable_only(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
     """Return the values that belong to usable groups. An already filtered list stays as it is."""
     if len(values) != len(groups):
         return list(values)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from coevo_gym.core.errors import DataError, TaskError
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Split, Task, first_held_out_or_train
+from coevo_gym.core.task import Split, Task, first_non_train
 from coevo_gym.envs.alfworld.builtin import (
     BUILTIN_SPLIT,
     BuiltinGame,
@@ -74,7 +74,7 @@ def side_of(task: Task) -> Split:
     """
     world = task.world
     assert isinstance(world, ALFWorldWorld)
-    side = first_held_out_or_train(split_of(task.scenario), side_of_game(world))
+    side = first_non_train(split_of(task.scenario), side_of_game(world))
     if side is Split.TRAIN and isinstance(world.goal, RoomGoal) and is_held_out_copy(world):
         return Split.VAL  # only validation games are held out in training scenes
     if side is Split.TRAIN and task.scenario != scenario_of(world.game):
@@ -89,7 +89,7 @@ def side_of_game(world: ALFWorldWorld) -> Split:
         return split_of(scenario_of(world.game))
     entry = _entry(world)
     subset = entry.id.partition("/")[0]
-    return first_held_out_or_train(split_of(scenario_of(entry.id)), _OFFICIAL_SPLIT[subset])
+    return first_non_train(split_of(scenario_of(entry.id)), _OFFICIAL_SPLIT[subset])
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:

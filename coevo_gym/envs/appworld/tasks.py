@@ -12,7 +12,7 @@ from typing import Any
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Split, Task, first_held_out_or_train
+from coevo_gym.core.task import Split, Task, first_non_train
 from coevo_gym.envs.appworld.builtin import ensure_builtin_root
 from coevo_gym.envs.appworld.setup import find_data_folder
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
@@ -65,7 +65,7 @@ def side_of(task: Task) -> Split:
     assert isinstance(world, AppWorldWorld)
     root = ensure_root_of_world(world)
     actual = scenario_of(world.data, world.base)
-    side = first_held_out_or_train(
+    side = first_non_train(
         *(_find_split(scenario, root, world.data) for scenario in (task.scenario, actual))
     )
     if side is Split.TRAIN and task.scenario != actual:

@@ -17,7 +17,7 @@ from coevo_gym.core.task import (
     Task,
     Verifier,
     canonical_json,
-    first_held_out_or_train,
+    first_non_train,
     fold_strings,
     freeze,
 )
@@ -71,9 +71,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
     assert isinstance(world, BFCLWorld)
     split_of(task.scenario)  # raises if the scenario does not exist
     own, copied = _index_of(task.scenario), _matching_indices(_lookup_keys(world, task.verifier))
-    side = first_held_out_or_train(
-        *(scheme_split(number, scheme) for number in (own, *sorted(copied)))
-    )
+    side = first_non_train(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not has_initial_state(task.scenario, world):
         raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
     return side

@@ -20,7 +20,7 @@ from coevo_gym.core.task import (
     OPEN,
     Split,
     Task,
-    first_held_out_or_train,
+    first_non_train,
     parse_split,
 )
 from coevo_gym.core.task_file import TaskList
@@ -91,7 +91,7 @@ class RowsBenchmark:
         for scenario, row in zip(scenarios, rows, strict=True):
             if row.split is not None:  # of two rows with one prompt, the held-out one counts
                 known = self._given.get(scenario, Split.TRAIN)
-                self._given[scenario] = first_held_out_or_train(known, Split(row.split))
+                self._given[scenario] = first_non_train(known, Split(row.split))
         self._few = self._splits_if_few(scenarios)
         self._scenarios = frozenset(scenarios)
         of_split: dict[Split, dict[str, Task]] = {split: {} for split in NATIVE_SPLITS}
@@ -145,7 +145,7 @@ class RowsBenchmark:
             scenarios += [PromptRow.model_validate(row).scenario for row in rows if row is not None]
         except ValidationError as error:
             raise TaskError(f"{task.name} contains an invalid row: {error}") from error
-        return first_held_out_or_train(*map(self.split_of, scenarios))
+        return first_non_train(*map(self.split_of, scenarios))
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Return no drafts: new rows cannot be derived from answers to old ones."""

@@ -93,7 +93,7 @@ def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
             (BROWSING, not bought and 2 * called.count("page") >= n > 0),
             (REPEATED_QUERY, not bought and len(set(queries)) < len(queries)),
             (NAVIGATION, 3 * impossible >= n > 0),
-            (IRRELEVANT, bool(queries) and not _are_related(queries, steps[0].observation)),
+            (IRRELEVANT, bool(queries) and not _any_query_fits(queries, steps[0].observation)),
         )
     )
     return tuple(dict.fromkeys(modes)) or (() if bought else (TERMINATION,))
@@ -105,7 +105,7 @@ def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:
     return [_words(argument or "") for verb, argument in actions if verb == "search"]
 
 
-def _are_related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
+def _any_query_fits(queries: Sequence[frozenset[str]], instruction: str) -> bool:
     """Return True if a query contains a descriptive word from the instruction."""
     return any(query & (_words(instruction) - _IDLE_WORDS) for query in queries)
 

@@ -15,7 +15,7 @@ from coevo_gym.core.task import (
     NothingAsked,
     Split,
     Task,
-    first_held_out_or_train,
+    first_non_train,
     fold_strings,
 )
 from coevo_gym.core.task_file import describe_tasks
@@ -73,7 +73,7 @@ def side_of(task: Task) -> Split:
     assert isinstance(wanted, WebShopVerifier)
     product_of(wanted, catalogue)
     side = Split.TEST if _is_reserved(catalogue, wanted, task.instruction) else Split.TRAIN
-    return first_held_out_or_train(split_of(task.scenario), split_of(wanted.asin), side)
+    return first_non_train(split_of(task.scenario), split_of(wanted.asin), side)
 
 
 def scenarios_of(task: Task) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class JudgeStudy:
             return {
                 "request": self.benchmark.evidence(task).said,
                 "reference": [clean_text(action, _MAX_CHARS) for action in reference],
-                **rollout_inputs(_remove_last_observation(rollout), cap),
+                **rollout_inputs(_remove_observation_after_end(rollout), cap),
             }
 
         return Inquiry(
@@ -149,7 +149,7 @@ class JudgeStudy:
         )
 
 
-def _remove_last_observation(rollout: Trajectory) -> Trajectory:
+def _remove_observation_after_end(rollout: Trajectory) -> Trajectory:
     """Return a rollout without the env's last response, which may contain a grade."""
     ended = bool(rollout.steps) and rollout.steps[-1].terminated
     return replace(rollout, last_observation="") if ended else rollout

@@ -296,7 +296,7 @@ def _restore_and_autosave_meter(file: Path, meter: Meter) -> None:
     """Restore a meter from a file if it exists, and save the meter there before each request."""
     if file.exists():
         meter.load_state_dict(read_json(file))
-    meter.save = lambda: write_json(file, meter.state_dict(committed=True), synced=False)
+    meter.save = lambda: write_json(file, meter.state_dict(include_reservations=True), synced=False)
 
 
 class _Queried:

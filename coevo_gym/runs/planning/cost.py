@@ -45,7 +45,7 @@ class Spending:
     def report_search_cost(self, meter: Meter) -> None:
         """Report the cost of finding initial tasks while the search runs."""
         over = sum((cost for _, cost in self._first), Cost())
-        self._progress.set_cost(self._total_cost + meter.total.subtract(over))
+        self._progress.set_cost(self._total_cost + meter.total.subtract_to_zero(over))
 
     def add_first_round_cost(self, round: Round, result: RoundResult) -> None:
         """Record the cost of a round that found initial tasks."""
@@ -56,7 +56,8 @@ class Spending:
         """Update an arm's cost. The cost of its initial tasks is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
         self.set_cost(
-            f"arm {name}", Cost.from_usages(state.env_steps, state.total_usage).subtract(begun)
+            f"arm {name}",
+            Cost.from_usages(state.env_steps, state.total_usage).subtract_to_zero(begun),
         )
 
     @property

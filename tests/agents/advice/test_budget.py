@@ -350,8 +350,8 @@ def test_a_resumed_run_continues_its_counts(saved: str) -> None:
 def test_a_round_restored_from_its_result_is_counted_once() -> None:
     budget = Meter()
     cost = {"summary": ANSWER}
-    budget.count_round("round-1", cost)
-    budget.count_round("round-1", cost)
+    budget.count_round_once("round-1", cost)
+    budget.count_round_once("round-1", cost)
     assert budget.usage("round-1") == cost
     assert budget.state_dict()["total"] == [1, 15, 0.25]
     amid = Meter()  # killed in the midst of it, after a checkpoint was written there
@@ -360,7 +360,7 @@ def test_a_round_restored_from_its_result_is_counted_once() -> None:
         raise ZeroDivisionError
     resumed = Meter()
     resumed.load_state_dict(json.loads(json.dumps(amid.state_dict())))
-    resumed.count_round("round-1", cost)
+    resumed.count_round_once("round-1", cost)
     assert resumed.state_dict()["total"] == [1, 15, 0.25]
 
 

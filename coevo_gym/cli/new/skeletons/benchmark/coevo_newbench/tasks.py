@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.task import Split, Task, first_held_out_or_train
+from coevo_gym.core.task import Split, Task, first_non_train
 
 from .world import NewbenchVerifier, NewbenchWorld
 
@@ -35,7 +35,7 @@ def side_of(task: Task) -> Split:
 
     A copy of a held-out room under another name is still a held-out room.
     """
-    return first_held_out_or_train(*map(split_of, (task.scenario, *scenarios_of(task))))
+    return first_non_train(*map(split_of, (task.scenario, *scenarios_of(task))))
 
 
 def scenarios_of(task: Task) -> tuple[str, ...]:
