@@ -184,7 +184,7 @@ def test_runs_gc_deletes_only_unneeded_files(coevo: Coevo) -> None:
 
 def test_runs_gc_does_not_delete_an_older_checkpoint_if_the_latest_is_damaged(coevo: Coevo) -> None:
     checkpoints = Checkpoints(RUN / "checkpoints" / "static")
-    latest, before = (path for _, path in checkpoints._find_files())
+    latest, before = (path for _, path in checkpoints._find_steps_and_files())
     latest.write_bytes(b"damaged")
     assert checkpoints.older_files() == []
     coevo("runs", "gc", "--yes")
