@@ -59,6 +59,7 @@ def picture_text(out: Path) -> str:
     return " ".join(text for element in elements for text in element.itertext())
 
 
+@pytest.mark.slow
 def test_all_parts_are_measured_and_written_to_a_page(
     bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,11 +173,20 @@ def test_a_plug_in_cannot_reuse_a_registered_env_id(
 
 def test_envs_and_doctor_show_a_broken_plug_in(plugin: Callable[..., None], python: Python) -> None:
     plugin("kettle", "SPEC = 7")
-    code = "import sys; from coevo_gym.cli import main; sys.argv[0] = 'coevo'; main()"
-    assert "a plug-in from plugin-kettle 1.2 that cannot be used" in python(code, "envs")
-    output = python(code, "doctor")
-    assert "kettle: not ready" in output
-    assert "webshop: ready" in output
-    rows = json.JSONDecoder().raw_decode(python(code, "envs", "--json"))[0]
+    code = """
+import contextlib, sys
+from coevo_gym.cli import main
+for command in (["envs"], ["doctor"], ["envs", "--json"]):
+    sys.argv[:] = ["coevo", *command]
+    with contextlib.suppress(SystemExit):
+        main()
+    print("end of", *command)
+"""
+    output = python(code)
+    envs, doctor, listing = re.split("end of (?:doctor|envs(?: --json)?)\n", output)[:3]
+    assert "a plug-in from plugin-kettle 1.2 that cannot be used" in envs
+    assert "kettle: not ready" in doctor
+    assert "webshop: ready" in doctor
+    rows = json.loads(listing)
     assert [row["benchmark"] for row in rows][-1] == "kettle"
     assert "plugin-kettle 1.2" in rows[-1]["missing"]

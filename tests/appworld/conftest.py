@@ -26,26 +26,37 @@ def root(appworld_root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
-    """Play jobs on the stock engine."""
+def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
+    """Play jobs on the stock engine, in one process for all tests."""
     folder = tmp_path_factory.mktemp("stock")
     (folder / "data").symlink_to(root / "data")
-
-    def play(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        done = subprocess.run(
+    errors = folder / "errors.txt"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
             [prefix.engine_python(), "-s", STOCK, Path(pool.__file__).parents[1]],
-            input="".join(json.dumps(job) + "\n" for job in jobs),
             env=prefix.engine_environment(folder),
             cwd=folder,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
-            timeout=900,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        orders, results = process.stdin, process.stdout
 
-    return play
+        def play(job: dict[str, Any]) -> dict[str, Any]:
+            orders.write(json.dumps(job) + "\n")
+            orders.flush()
+            line = results.readline()
+            assert line, errors.read_text()[-3000:]
+            result: dict[str, Any] = json.loads(line)
+            return result
+
+        yield lambda jobs: [play(job) for job in jobs]
+        process.kill()
 
 
 @pytest.fixture

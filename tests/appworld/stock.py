@@ -20,6 +20,7 @@ def main() -> None:
     sys.stdout = sys.stderr
     for line in sys.stdin:
         results.write(json.dumps(play_codes(**json.loads(line))) + "\n")
+        results.flush()
 
 
 def play_codes(task_id: str, codes: list[str]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ STREAMS = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(**STREAMS)
 def test_a_saved_session_continues_the_same_stream(**stream: Any) -> None:
     check_stream(**stream)
