@@ -90,10 +90,9 @@ class Scorer(nn.Module):
         wanted = embedding_bag(
             batch.instruction, self.embedding, batch.instruction_offsets, mode="mean"
         )
-        words = [
-            self._apply_dropout(x) for x in (candidates, self.embedding[batch.leading])
-        ]  # (N, dim)
-        views = [self._apply_dropout(x)[batch.owner] for x in (page, wanted)]  # (N, dim)
+        # Each of the words and views has the shape (N, dim).
+        words = [self._apply_dropout(x) for x in (candidates, self.embedding[batch.leading])]
+        views = [self._apply_dropout(x)[batch.owner] for x in (page, wanted)]
         hidden = relu(self.first(torch.cat([*words, *views, batch.dense], dim=1)))  # (N, hidden)
         pooled = torch.cat(self._pool(hidden, batch), dim=1)[batch.owner]  # (N, 2 hidden)
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))

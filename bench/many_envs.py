@@ -176,9 +176,8 @@ def main() -> None:
     )
     print("| mode | envs | steps/s | steps per CPU s | total MB | MB per env | policy waits |")
     print("|---|---|---|---|---|---|---|")
-    measure_mode(
-        options.benchmark, "alone", tasks, options.envs
-    )  # load data that is read only once
+    # The first measurement loads data that is read only once.
+    measure_mode(options.benchmark, "alone", tasks, options.envs)
     for mode in options.modes.split(","):
         print_row(measure_mode(options.benchmark, mode, tasks, options.envs))
     if options.stock and (row := measure_stock_engine(options.benchmark, tasks, options.stock)):

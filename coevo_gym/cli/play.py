@@ -15,7 +15,7 @@ import typer
 from coevo_gym.cli.output import console, say, say_to_stderr, show_activity
 from coevo_gym.cli.play_terminal import play_episode
 from coevo_gym.cli.sources import NativeSplit, benchmark_names, make_completer, run_names
-from coevo_gym.core.benchmark import get_by_name_or_env_id
+from coevo_gym.core.benchmark import require_spec_by_any_name
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
@@ -139,11 +139,14 @@ def play(
         starting.enter_context(show_activity(f"starting {benchmark or run}"))
         if run is not None:
             source = run_source(RunFolder.of(run))
-            if benchmark is not None and get_by_name_or_env_id(benchmark).name != source.benchmark:
+            if (
+                benchmark is not None
+                and require_spec_by_any_name(benchmark).name != source.benchmark
+            ):
                 raise ConfigError(f"{run} is a run on {source.benchmark}, not on {benchmark}.")
         else:
             source = benchmark_source(
-                get_by_name_or_env_id(cast(str, benchmark)).name, split or "train"
+                require_spec_by_any_name(cast(str, benchmark)).name, split or "train"
             )
         scores = None
         if name is not None:

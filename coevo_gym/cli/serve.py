@@ -11,7 +11,7 @@ import typer
 
 from coevo_gym.cli.output import say, say_to_stderr
 from coevo_gym.cli.sources import BenchmarkName
-from coevo_gym.core.benchmark import get_by_name_or_env_id
+from coevo_gym.core.benchmark import require_spec_by_any_name
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.registry import METHODS
 
@@ -136,7 +136,7 @@ def serve(
     from coevo_gym.serve.server import serve as run
     from coevo_gym.serve.tokens import Tokens, require_safe
 
-    spec = get_by_name_or_env_id(benchmark)
+    spec = require_spec_by_any_name(benchmark)
     tokens = Tokens() if token_file is None else Tokens.read(token_file)
     require_safe(host, tokens)
     practice = ServedCurriculum(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, find_by_name_or_env_id
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, find_spec_by_any_name
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.registry import did_you_mean
 from coevo_gym.core.task import Split
@@ -103,7 +103,7 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
     Raises:
         TaskError: if neither exists.
     """
-    package = find_by_name_or_env_id(name) or TRAINERS.get(name.lower())
+    package = find_spec_by_any_name(name) or TRAINERS.get(name.lower())
     if package is None:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(

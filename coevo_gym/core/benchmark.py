@@ -354,7 +354,7 @@ def find_spec(name: str) -> BenchmarkSpec | None:
     return _SPECS.get(name)
 
 
-def find_by_name_or_env_id(name: str) -> BenchmarkSpec | None:
+def find_spec_by_any_name(name: str) -> BenchmarkSpec | None:
     """Return the benchmark with this name or env id, ignoring case, or None."""
     for spec in benchmark_specs():
         if name.lower() in (spec.name.lower(), spec.env_id.lower()):
@@ -362,13 +362,13 @@ def find_by_name_or_env_id(name: str) -> BenchmarkSpec | None:
     return None
 
 
-def get_by_name_or_env_id(name: str) -> BenchmarkSpec:
+def require_spec_by_any_name(name: str) -> BenchmarkSpec:
     """Return the benchmark with this name or env id, ignoring case.
 
     Raises:
         TaskError: if the benchmark does not exist.
     """
-    spec = find_by_name_or_env_id(name)
+    spec = find_spec_by_any_name(name)
     if spec is None:
         names = [spec.name for spec in benchmark_specs()]
         raise TaskError(

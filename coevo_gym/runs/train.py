@@ -195,9 +195,8 @@ def resume(
         manifest, config = read_manifest(folder)
         _require_and_store_approval(config, progress)
         if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
-            RunReader(
-                folder.database
-            ).check_integrity()  # the report needs complete records of the arms
+            # The report needs complete records of the arms.
+            RunReader(folder.database).check_integrity()
         assembly = Assembly(config, database=folder.database)
         assembly.check()  # a missing requirement fails here, before the run continues
         changes = check_changes(manifest, config, assembly.task_sets)

@@ -15,8 +15,8 @@ from coevo_gym.core.benchmark import (
     Proposable,
     find_task,
     get_benchmark,
-    get_by_name_or_env_id,
     require_proposable,
+    require_spec_by_any_name,
 )
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round, RoundResult
@@ -223,7 +223,7 @@ def check_prompt(name: str) -> None:
     The prompt has the name of the benchmark, or of the package that contains it.
     """
     env, prompt = make_env(name), load_prompt(name)
-    package = get_by_name_or_env_id(name).prompt.partition(":")[0]
+    package = require_spec_by_any_name(name).prompt.partition(":")[0]
     assert prompt.header.name in (name, package.rpartition(".")[2])
     assert isinstance(prompt.tasks, str)
     for thinking in (False, True):

@@ -20,11 +20,10 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import StoredRound
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.export.curve import Line, Point, draw_chart
+from coevo_gym.view.export.curve import Line, Point, draw_chart, to_svg_file
 from coevo_gym.view.export.gathering import success_curve
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.runs import run_detail
-from coevo_gym.view.shell import STATIC
 
 ARM = "coevolve"
 FAILED = "Please find me jump ropes with foam grips and playgrounds"
@@ -119,7 +118,7 @@ def draw_new_task(run: Path) -> str:
         f'<g transform="translate({x:g} {top:g})">{chart}</g>'
         for x, chart in ((left, growth), (right, success))
     ]
-    return wrap_in_svg([*cards, draw_arrow(0), draw_arrow(1), *charts], width, height)
+    return to_svg_file("\n".join([*cards, draw_arrow(0), draw_arrow(1), *charts]), width, height)
 
 
 def draw_ten_seeds(page: str) -> str:
@@ -149,21 +148,7 @@ def draw_ten_seeds(page: str) -> str:
             f'<text x="{x(highest) + 10:g}" y="{y + 4:g}" fill="var(--chart-ink)">'
             f"{mean:g} %</text>",
         ]
-    return wrap_in_svg(parts, width, height)
-
-
-def wrap_in_svg(parts: Sequence[str], width: float, height: float) -> str:
-    """Return an SVG file in the charts' colours, for light and dark pages."""
-    css = (STATIC / "charts.css").read_text(encoding="utf-8")
-    colours = css[css.index(":root") : css.index("}") + 1]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="12">\n'
-        f"<style>:root {{ color-scheme: light dark; }} {colours}</style>\n"
-        f'<rect width="100%" height="100%" fill="var(--chart-paper, #ffffff)"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    return to_svg_file("\n".join(parts), width, height)
 
 
 if __name__ == "__main__":

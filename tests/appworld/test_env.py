@@ -142,7 +142,7 @@ def test_success_on_the_last_step_terminates_instead_of_truncating(
 
 
 def test_out_of_band_data_does_not_prevent_the_grade(env: AppWorldEnv, task: Task) -> None:
-    """Whether the step fails or not, the episode continues to its end and is graded."""
+    """The episode continues to its end and is graded, also if the step fails."""
     env.reset(options={"task": task})
     code = (
         "import os, socket, sys\n"

@@ -50,7 +50,7 @@ def evaluate_alone(benchmark: str, seed: int) -> list[Row]:
 
 
 def read_stored(benchmark: str) -> dict[str, list[Row]]:
-    """What is stored of a benchmark, by seed, and of its short evaluation as ``"few"``."""
+    """Return a benchmark's stored rows by seed, and those of its short evaluation as ``"few"``."""
     rows: dict[str, list[Row]] = json.loads(_file_of(benchmark).read_text(encoding="utf-8"))
     return rows
 

@@ -388,9 +388,8 @@ def test_a_call_that_cannot_be_replayed_is_an_error_unless_recover_drops_it(
         assert "Dropped the last 8 calls (4 reports)" in second.recovered
         assert second.state_dict() == state
         assert second.counts["reported"] == 1
-        assert (
-            end_ticket(second, out.id, played(out)) == ""
-        )  # its id may be another ticket's by now
+        # Its id may be another ticket's by now.
+        assert end_ticket(second, out.id, played(out)) == ""
     monkeypatch.setattr(Breaks, "broken", False)
     with breaking(tmp_path / "a.db.copy-1") as whole:
         assert whole.counts["reported"] == 5

@@ -22,8 +22,8 @@ from coevo_gym.core.arithmetic import request_arithmetic, warn_if_other
 from coevo_gym.core.benchmark import (
     BenchmarkSpec,
     benchmark_specs,
-    find_by_name_or_env_id,
-    get_by_name_or_env_id,
+    find_spec_by_any_name,
+    require_spec_by_any_name,
 )
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import did_you_mean, suggest
@@ -275,7 +275,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     Raises:
         ConfigError: if neither exists.
     """
-    origin = find_by_name_or_env_id(name) or RunFolder.find(name)
+    origin = find_spec_by_any_name(name) or RunFolder.find(name)
     if origin is not None:
         return origin
     known = [spec.name for spec in benchmark_specs()], RunFolder.names()
@@ -336,7 +336,7 @@ def make_eval_job(
                 "--set and --env (sets and env in Python) only work with a benchmark; a run always "
                 "uses its own settings."
             )
-        elsewhere = None if on is None else get_by_name_or_env_id(on).name
+        elsewhere = None if on is None else require_spec_by_any_name(on).name
         return make_run_job(origin, policy, split, samples=samples, on=elsewhere)
     if on is not None:
         raise ConfigError(

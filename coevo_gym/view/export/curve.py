@@ -103,8 +103,6 @@ def stack_charts(charts: Sequence[str], heading: Sequence[str], size: tuple[floa
         heading: lines of text above the charts; the first line is bold.
         size: width and height of a chart in pixels.
     """
-    css = (STATIC / "charts.css").read_text(encoding="utf-8")
-    colours = css[css.index(":root") : css.index("}") + 1]
     edge, top = 24.0, 24.0 + 18 * len(heading)
     width, height = size[0] + 2 * edge, top + len(charts) * size[1] + edge / 2
     parts = [
@@ -115,12 +113,19 @@ def stack_charts(charts: Sequence[str], heading: Sequence[str], size: tuple[floa
         f'<g transform="translate({edge:g} {top + i * size[1]:g})">{chart}</g>'
         for i, chart in enumerate(charts)
     ]
+    return to_svg_file("".join([*parts, *placed]), width, height)
+
+
+def to_svg_file(content: str, width: float, height: float) -> str:
+    """Return a standalone SVG file with the charts' colours, for light and dark mode."""
+    css = (STATIC / "charts.css").read_text(encoding="utf-8")
+    colours = css[css.index(":root") : css.index("}") + 1]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="12">\n'
         f"<style>:root {{ color-scheme: light dark; }} {colours}</style>\n"
         f'<rect width="100%" height="100%" fill="var(--chart-paper, #ffffff)"/>\n'
-        f"{''.join([*parts, *placed])}\n</svg>\n"
+        f"{content}\n</svg>\n"
     )
 
 

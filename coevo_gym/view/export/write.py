@@ -149,7 +149,7 @@ def embed_files(page: str, static: Path, data: str) -> str:
     Args:
         page: ``index.html`` of the viewer.
         static: the folder of its files.
-        data: packed responses, see :meth:`DataFile.to_text`.
+        data: packed responses, see :meth:`DataFile.finish`.
     """
 
     def text_of(name: str) -> str:

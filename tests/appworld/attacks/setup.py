@@ -100,9 +100,8 @@ class AttackSetup:
         try:
             output = host.run(f"exec({code!r}, globals())")
             traced = _is_traced(host.engine)
-            going = can_run_code(host) or can_run_code(
-                host
-            )  # a lost process may be detected one step later
+            # A lost process may be detected one step later.
+            going = can_run_code(host) or can_run_code(host)
             looked = host.look()
         except LOST:
             going = False
