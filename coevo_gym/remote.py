@@ -221,7 +221,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with optional ``slot``, ``policy_version`` and ``task`` (name or id)."""
+        """Start an episode; options are ``slot``, ``policy_version`` and ``task`` (name or id)."""
         super().reset(seed=seed)
         order = {"split": self.split, "choices": self.n_choices, **(options or {})}
         order.setdefault("policy_version", self.policy_version)

@@ -1,4 +1,4 @@
-"""``coevo audit``: which tasks a run trains and validates on, and what they have in common."""
+"""``coevo audit``: show which tasks a run trains and validates on, and how they overlap."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which tasks a run trains and validates on, and how many of them coincide.
+    """Show which tasks a run trains and validates on, and how much they overlap.
 
     For a run of yours, the command reads which tasks were trained on and evaluated, and counts
     evaluated tasks that are training tasks, or that share a product, room or other scenario with
@@ -199,7 +199,7 @@ def _print_peer_audit(result: PeerAudit) -> None:
 
 
 def _evaluations_table(evaluations: Sequence[EvaluationDraws]) -> Table:
-    """Return a table with a row per count, and columns for its values over all evaluations."""
+    """Return a table that summarises each count over all evaluations in one row."""
     first, last = evaluations[0], evaluations[-1]
     heads = (f"at {first.iteration}", f"at {last.iteration}", "mean", "lowest", "highest")
     table = Table(

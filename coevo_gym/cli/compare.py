@@ -128,7 +128,7 @@ def _contingency_table(comparison: Comparison) -> Table:
 
 
 def _type_tables(types: Sequence[ComparedType]) -> Iterator[Table]:
-    """For each kind of tag with several values, yield a table of both policies' success rates."""
+    """Yield a table of both policies' success rates for each kind of tag with several values."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
         if not 1 < len(rows) <= MAX_TYPES:

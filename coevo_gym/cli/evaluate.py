@@ -262,7 +262,7 @@ MIN_TASKS = 5
 
 @contextmanager
 def _progress_with_resume_hint(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
-    """Context manager that shows progress and, if interrupted, prints how to resume."""
+    """Show progress during a ``with`` block and, if interrupted, print how to resume."""
     try:
         with progress:
             yield

@@ -356,7 +356,7 @@ def verify_panel(
     tools: Tools = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the installed data has the tasks of a panel, with the same content.
+    """Check that the installed data contains a panel's tasks, with the same content.
 
     The exit code is 1 if a task is missing or differs; each is listed with the parts of its content
     that differ. Other versions of the data are reported, and are no error if all tasks are the
@@ -445,7 +445,7 @@ def export(
     verify: Verify = "",
     tools: Tools = None,
 ) -> None:
-    """Write a panel as a list that other code reads, with one line per task.
+    """Write a panel as a list that other code can read, with one line per task.
 
     `coevo panel make --list` reads these lists. Paths and positions need no data; jsonl contains
     the texts of the installed data, also those that judge an episode. The command then prints the
@@ -480,7 +480,7 @@ def export(
 
 
 def _use_rows(panel: Panel, rows: Path | None, verify: str, tools: Sequence[str] | None) -> None:
-    """Make the benchmark of a panel of rows, under its name in the panel."""
+    """Create the benchmark for a panel of rows, under the name that the panel gives it."""
     from coevo_gym.envs.rows import from_rows
     from coevo_gym.envs.rows.source import load_function
 

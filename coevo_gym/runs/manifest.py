@@ -126,7 +126,7 @@ def config_in(manifest: Any, where: str) -> RunConfig:
 
 
 def freeze_arithmetic_for(config: RunConfig) -> Arithmetic:
-    """Return the arithmetic that a policy computes with in this process.
+    """Lock in and return the arithmetic that a policy uses in this process.
 
     Imports PyTorch, whose choice of kernels cannot be changed afterwards.
     """
@@ -135,7 +135,7 @@ def freeze_arithmetic_for(config: RunConfig) -> Arithmetic:
 
 
 def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
-    """Return the last arithmetic of a run.
+    """Return the arithmetic that a run used last.
 
     Raises:
         StoreError: if the manifest is damaged.
@@ -153,7 +153,7 @@ def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
 def check_and_record_arithmetic(
     folder: RunFolder, manifest: dict[str, Any], here: Arithmetic, *, ignore: bool = False
 ) -> list[str]:
-    """Check that this process computes like the run's earlier ones, and record its arithmetic.
+    """Compare this process's arithmetic with the run's last one, and record any change.
 
     Returns:
         One sentence if results may differ, or [].

@@ -105,7 +105,7 @@ def _describe_error(error: ValidationError) -> str:
 
 
 def row_to_json(row: PromptRow) -> dict[str, Any]:
-    """Return the fields of a row that are set, as JSON."""
+    """Convert a row to JSON, leaving out fields that are not set."""
     return row.model_dump(mode="json", exclude_unset=True)
 
 

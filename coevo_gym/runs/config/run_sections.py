@@ -204,7 +204,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def final_set_names(self) -> tuple[str, ...]:
-        """The names of the sets in :attr:`final`; a panel file is named by its file name."""
+        """The names of the sets in :attr:`final`; a panel file goes by its file name."""
         return tuple(map(task_set_name, self.final))
 
     def describe_sampling(self) -> str:
