@@ -88,7 +88,7 @@ class TicketClient:
         until = time.monotonic() + wait_s
         while "ticket" not in (answer := self.call("take", **order)):
             if time.monotonic() > until:
-                raise RemoteError("Later", f"got no ticket in {wait_s:g} s. {answer['later']}")
+                raise RemoteError("Later", f"got no ticket within {wait_s:g} s. {answer['later']}")
             time.sleep(answer["retry_after_s"])
         return dict(answer["ticket"])
 

@@ -258,7 +258,7 @@ class RestConfig(LearnerSettings):
     @model_validator(mode="after")
     def _require_rising_thresholds(self) -> Self:
         if list(self.thresholds) != sorted(set(self.thresholds)):
-            raise ValueError(f"thresholds must rise, got {list(self.thresholds)}")
+            raise ValueError(f"thresholds must increase, got {list(self.thresholds)}")
         return self
 
 
@@ -267,7 +267,7 @@ OWN = ":"
 
 
 def is_own_learner(kind: str) -> bool:
-    """Return True for an import path, whether or not it exists, or an installed learner's name."""
+    """Return True for an installed learner's name or for any import path, even an invalid one."""
     return is_import_path(kind) or kind in set(LEARNERS.names()) - set(LEARNERS.built_in)
 
 

@@ -313,7 +313,7 @@ def make(
         )
     file = Path(f"{panel.name}.json") if out is None else out
     if file.exists() and not overwrite:
-        raise ConfigError(f"{file} exists. Choose another --out, or pass --overwrite.")
+        raise ConfigError(f"{file} already exists. Choose another --out, or pass --overwrite.")
     write_atomic(file, panel.to_json().encode())
     if as_json:
         print_json({**_head_to_json(panel), "file": str(file)})

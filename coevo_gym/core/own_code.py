@@ -131,7 +131,7 @@ def _import_module(name: str) -> ModuleType:
     except Exception as error:  # the user's module may raise anything
         raise ConfigError(
             f"The module {name!r} cannot be imported: {type(error).__name__}: {error}. Install it, "
-            "or give the path of a file, as file.py:object."
+            "or specify a file in the form file.py:object."
         ) from error
 
 

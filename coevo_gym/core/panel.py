@@ -161,8 +161,8 @@ class Panel(FrozenModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             form = data.get("format") if isinstance(data, dict) else None
             raise ConfigError(
-                f"{source} is not a panel file of this version: its key 'format' must be "
-                f"{FORMAT!r}, got {form!r}. {advice}"
+                f"{source} is not a panel file that this version of coevo_gym can read: its key "
+                f"'format' must be {FORMAT!r}, got {form!r}. {advice}"
             )
         stated = data.pop("hash", None)
         rows = data.get("tasks")
@@ -296,8 +296,8 @@ class Citation(FrozenModel):
         match = _CITATION.fullmatch(line.strip())
         if match is None:
             raise ConfigError(
-                f"{line.strip()[:200]!r} is not the last line of an evaluation's result. Its form "
-                "is: PANEL@HASH: success … % [LOW, HIGH], N tasks x K, protocol HASH, POLICY, "
+                f"{line.strip()[:200]!r} is not the last line of an evaluation result, which has "
+                "the form PANEL@HASH: success … % [LOW, HIGH], N tasks x K, protocol HASH, POLICY, "
                 "coevo_gym VERSION."
             )
         return cls.model_validate(match.groupdict())

@@ -146,7 +146,7 @@ def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
     except (LookupError, TypeError) as error:
         stored = manifest.get("arithmetic")
         raise StoreError(
-            f"The entry 'arithmetic' of the manifest has no readable arithmetic: {stored!r}."
+            f"The entry 'arithmetic' in the manifest is not valid: {stored!r}."
         ) from error
 
 

@@ -138,7 +138,7 @@ class RowsBenchmark:
         """Return the split of a task's prompt and row, whatever scenario the task claims."""
         world, verifier = task.world, task.verifier
         if not isinstance(world, RowWorld):
-            raise TaskError(f"{task.name} is not made from a row: its world is no RowWorld")
+            raise TaskError(f"{task.name} was not created from a row: its world is not a RowWorld")
         rows = [world.row, verifier.row if isinstance(verifier, RowVerifier) else None]
         scenarios = [task.scenario]
         if task.origin != OPEN:
@@ -242,7 +242,8 @@ class RowsBenchmark:
             solution = draft.solution
         if not solution and self.growth.accept is None:
             raise BuildError(
-                "the row has no proof: it needs an answer, or from_rows needs reference or accept"
+                "the row cannot be checked: it needs an answer, or from_rows needs reference or "
+                "accept"
             )
         world = self._create_world(row, None if self.rules.takes_one_answer else content)
         proven = draft.model_copy(update={"world": world})

@@ -121,7 +121,9 @@ def from_rows(
     if tools and env is not None:
         raise ConfigError("Pass tools or env to from_rows, not both: an env has its own actions.")
     if verify is None and env is None:
-        raise ConfigError("from_rows needs verify, a function verify(row, answer) that judges.")
+        raise ConfigError(
+            "from_rows needs verify, a function verify(row, answer) that judges an answer."
+        )
     if not is_positive_int(max_turns):
         raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}.")
     if not is_positive_number(timeout_s):

@@ -134,7 +134,7 @@ def load_function(place: str) -> Callable[..., Any]:
         raise ConfigError(f"A function must have the form FILE.py:FUNCTION, got {place!r}.")
     function: Callable[..., Any] = load_own_object(place)
     if not callable(function):
-        raise ConfigError(f"{place} is not a function, but {type(function).__name__}.")
+        raise ConfigError(f"{place} is not a function (type {type(function).__name__}).")
     return function
 
 

@@ -236,7 +236,9 @@ def _create_typed_tool(function: Callable[..., Any], owner: type | None) -> Type
     fields: dict[str, Any] = {}
     for parameter in parameters[takes_row:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"The parameter {parameter} of the tool {name} has no name to use.")
+            raise ConfigError(
+                f"The parameter {parameter} of the tool {name} cannot be passed by name."
+            )
         if parameter.name not in hints:
             raise ConfigError(
                 f"The parameter {parameter.name!r} of the tool {name} has no type. Annotate it, "

@@ -57,8 +57,8 @@ def draw_positions(positions: range, *, seed: int, size: int, resets: int) -> li
     """
     if size > len(positions):
         raise ConfigError(
-            f"WebShop has {len(positions)} positions to draw from, so a batch of {size} different "
-            f"ones cannot be drawn. Choose at most {len(positions)}."
+            f"WebShop has {len(positions)} positions to draw from, too few for a batch of {size} "
+            f"different ones. Choose a batch size of at most {len(positions)}."
         )
     rng = np.random.RandomState(seed)
     draws = (rng.choice(positions, size=size, replace=False) for _ in range(resets))

@@ -115,9 +115,9 @@ class PeerRecipe:
     def __post_init__(self) -> None:
         for name in ("groups", "group_size", "iterations", "val_batch", "val_tasks"):
             if (number := getattr(self, name)) < 1:
-                raise ConfigError(f"The audit needs {name} of at least 1, got {number}.")
+                raise ConfigError(f"The audit needs {name} to be at least 1, got {number}.")
         if self.seed < 0:
-            raise ConfigError(f"The audit needs a seed of at least 0, got {self.seed}.")
+            raise ConfigError(f"The audit needs the seed to be at least 0, got {self.seed}.")
         if self.val_tasks % self.val_batch:
             raise ConfigError(
                 f"An evaluation of {self.val_tasks} tasks cannot be divided into batches of "

@@ -162,7 +162,7 @@ def _to_checked_arrays(
     wins, tries = np.asarray(successes, dtype=np.int64), np.asarray(samples, dtype=np.int64)
     if not len(wins) or len(wins) != len(tries):
         raise ValueError(
-            f"counts of successes and samples must be of the same tasks, got {len(wins)} and "
+            f"counts of successes and samples must cover the same tasks, got {len(wins)} and "
             f"{len(tries)}"
         )
     if wrong := [

@@ -44,7 +44,7 @@ def export_panel(panel: Panel, form: ExportFormat) -> Iterator[str]:
     for task in panel.tasks:
         if panel.benchmark != form or key not in task.place:
             raise ConfigError(
-                f"The panel {panel.name} cannot be written as a list for {form}: the place of its "
+                f"The panel {panel.name} cannot be written as a list for {form}: the entry of its "
                 f"task {task.id} has no {key}. Use --for jsonl."
             )
     if form is ExportFormat.WEBSHOP:
@@ -52,7 +52,7 @@ def export_panel(panel: Panel, form: ExportFormat) -> Iterator[str]:
         if len(kinds) > 1:
             raise ConfigError(
                 f"The panel {panel.name} has goals of several kinds ({', '.join(kinds)}), whose "
-                "positions are counted separately. Make a panel of each with --where subset=KIND."
+                "positions are counted separately. Create one panel per kind: --where subset=KIND."
             )
     for task in panel.tasks:
         yield str(task.place[key])

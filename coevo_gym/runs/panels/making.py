@@ -133,7 +133,7 @@ def make_panel(
             raise ConfigError(f"A panel has no {argument}. {_PASSED_OTHERWISE[argument]}")
         if argument not in chosen_by:
             raise ConfigError(
-                f"A panel has no {argument}. It belongs to the evaluation, which says how the "
+                f"A panel has no {argument}. It belongs to the evaluation, which defines how the "
                 "tasks are played. These arguments of the env choose tasks: "
                 f"{', '.join(sorted(chosen_by - _PASSED_OTHERWISE.keys()))}"
             )

@@ -172,7 +172,7 @@ def check_panel(panel: Panel, benchmark: Benchmark | None = None) -> PanelCheck:
     )
     if not tasks:
         raise BenchmarkNotInstalled(
-            f"The installed data of {panel.benchmark} has no task of the panel {panel.name}. "
+            f"The installed data of {panel.benchmark} has none of the panel {panel.name}'s tasks. "
             f"{_advise(panel, data)}"
         )
     differences = tuple(_compare(benchmark, panel, tasks))
