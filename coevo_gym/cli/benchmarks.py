@@ -102,14 +102,14 @@ def doctor(
     as_json: AsJson = False,
     attack_suite: Annotated[
         bool,
-        typer.Option("--attack-suite", help="Run the attacks on the sandbox and nothing else."),
+        typer.Option("--attack-suite", help="Run only the attacks on the sandbox."),
     ] = False,
     level: Annotated[
         Level | None,
         typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Show this machine, the state of each benchmark and trainer, and how code is isolated.
+    """Show this machine, the state of benchmarks and trainers, and how agents' code is isolated.
 
     For example: coevo doctor --attack-suite --level landlock
     """

@@ -45,7 +45,7 @@ def resolve_path(folder: Path, place: str) -> str:
 
 
 class RowsSource(FrozenModel):
-    """A JSONL file of rows, and import paths of functions: arguments of ``coevo_gym.from_rows``.
+    """A JSONL file of rows and import paths of functions, the arguments of ``coevo_gym.from_rows``.
 
     The import path of a function is ``FILE.py:NAME`` or ``MODULE:NAME``.
     """
