@@ -324,7 +324,7 @@ class CurriculumConfig(GrowthConfig):
     """Text embedding that methods use for similarity search. words: hashed counts of words and word
     pairs, without a model. sentences: a sentence-transformers model (requires the ``embed``
     extra). auto: sentences for language models if `coevo model fetch minilm` has been run, and
-    otherwise words; the log says which."""
+    otherwise words; the log says which one is used."""
 
     def make_embedder(self, *, reads: bool) -> Embedder:
         """Create the embedder that the settings select.

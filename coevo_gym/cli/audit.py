@@ -33,8 +33,8 @@ def audit(
         str,
         typer.Argument(
             metavar="RUN|verl-agent",
-            help="Name or folder of a run of yours; or 'verl-agent', to audit by rule a run of "
-            "verl-agent or of a fork with its drawing rules.",
+            help="Name or folder of your own run; or 'verl-agent', to audit a run of verl-agent, "
+            "or of a fork that draws tasks by the same rules.",
             autocompletion=make_completer(run_names, lambda: [PEER]),
         ),
     ],
@@ -42,7 +42,7 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="SCRIPT.sh",
-            help="Launch script with overrides key=value. It is only read.",
+            help="Launch script with overrides key=value. It is read, but not run.",
             exists=True,
             dir_okay=False,
         ),
@@ -56,7 +56,7 @@ def audit(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the run, env.seed.", min=0, rich_help_panel=_RULES)
+        int | None, typer.Option(help="Seed of the run (env.seed).", min=0, rich_help_panel=_RULES)
     ] = None,
     groups: Annotated[
         int | None,
@@ -108,11 +108,11 @@ def audit(
 ) -> None:
     """Show which tasks a run trains and validates on, and how much they overlap.
 
-    For a run of yours, the command reads which tasks were trained on and evaluated, and counts
-    evaluated tasks that are training tasks, or that share a product, room or other scenario with
-    one.
+    For your own run, the command reads which tasks were used for training and evaluation, and
+    counts evaluated tasks that are training tasks, or that share a product, room or other scenario
+    with one.
 
-    For a run of verl-agent, it needs nothing but the settings: it draws all tasks again by
+    For a run of verl-agent, the command needs only the settings: it draws all tasks again by
     verl-agent's rules, from the official data of ALFWorld or WebShop. It prints how often tasks
     repeat, how many validation tasks had been trained on, the standard error of one evaluation, and
     by how much the best of all evaluations is too high. Options replace the script's values.

@@ -102,7 +102,7 @@ def doctor(
     as_json: AsJson = False,
     attack_suite: Annotated[
         bool,
-        typer.Option("--attack-suite", help="Run the attacks on the sandbox and nothing else."),
+        typer.Option("--attack-suite", help="Run only the attacks on the sandbox."),
     ] = False,
     level: Annotated[
         Level | None,

@@ -122,9 +122,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run's policy, a language model or a baseline on a split.
 
-    A panel is a fixed list of tasks with hashes of their content, so that two results on it are
-    results on the same tasks. Each result ends with a line to cite, which `coevo panel verify
-    --cite` explains.
+    A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
+    always results on the same tasks. Each result ends with a line to cite, which `coevo panel
+    verify --cite` explains.
 
     Everything is saved in evals/NAME: the settings, a line and a trajectory for each finished
     episode, and a summary. Run the same command again to resume an interrupted evaluation and to
