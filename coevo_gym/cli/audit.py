@@ -42,7 +42,7 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="SCRIPT.sh",
-            help="Launch script with overrides key=value. It is read, but not run.",
+            help="Launch script with key=value overrides. The script is read, but not run.",
             exists=True,
             dir_okay=False,
         ),

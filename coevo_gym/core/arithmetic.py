@@ -53,7 +53,7 @@ class Arithmetic(NamedTuple):
 
 
 def request_arithmetic(kind: Kind) -> None:
-    """Request an arithmetic for this process and for the processes that it starts.
+    """Request how this process, and the processes that it starts, round floating-point numbers.
 
     Call this function before PyTorch computes anything. Otherwise, and for native arithmetic, it
     changes nothing. :func:`warn_if_other_arithmetic` logs a warning if the process has another one.

@@ -514,7 +514,7 @@ def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> 
 
 
 def entry_of_whole_task(task: Task) -> PanelEntry:
-    """Return a panel entry without a place, whose only part is the task's entire content."""
+    """Return a panel entry that has no place, and stores the task's content as a single part."""
     models = (model.model_dump(mode="json") for model in (task.world, task.verifier))
     return PanelEntry({}, {"task": [task.instruction, *models]})
 

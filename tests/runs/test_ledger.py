@@ -192,7 +192,10 @@ def test_unequal_declared_panels_are_refused_with_their_tasks() -> None:
     with pytest.raises(ConfigError) as error:
         ledger(a, b)
     text = str(error.value)
-    assert f"a was evaluated on the panel {easy.reference}, but b on {hard.reference}: " in text
+    assert (
+        f"a was evaluated on the panel {easy.reference}, but b was evaluated on {hard.reference}: "
+        in text
+    )
     assert "1 tasks only in easy (y); 7 tasks only in hard (0, 1, 2, … and 4 more)." in text
     changed = side("b", a.outcomes, panel=panel("easy", "x", "y", content="other"))
     with pytest.raises(ConfigError, match=r"2 tasks with other content \(x, y\)"):

@@ -262,7 +262,7 @@ def look_code(look: Look) -> str:
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return the code that acts on a row. Run the code from :func:`sign_in_code` first."""
+    """Return Python code that performs the action of a row, after :func:`sign_in_code`."""
     return _call_code(act.words.format(**row), look.app, act.call.format(**row))
 
 

@@ -1,4 +1,4 @@
-"""Growth by new rows, which the user's functions propose from findings and then check."""
+"""Growth that adds rows, which are proposed and checked by the user's functions."""
 
 from __future__ import annotations
 

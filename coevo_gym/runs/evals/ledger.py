@@ -395,9 +395,9 @@ def _check_same_tasks(sides: Sequence[Side]) -> None:
         other, wanted = declared[0]
         if panel.hash != wanted.hash:
             raise ConfigError(
-                f"{other.name} was evaluated on the panel {wanted.reference}, but {side.name} on "
-                f"{panel.reference}: {describe_panel_differences(wanted, panel)}. Evaluate both on "
-                "one panel with `coevo eval … --panel`."
+                f"{other.name} was evaluated on the panel {wanted.reference}, but {side.name} was "
+                f"evaluated on {panel.reference}: {describe_panel_differences(wanted, panel)}. "
+                "Evaluate both on the same panel with `coevo eval … --panel`."
             )
 
 

@@ -123,7 +123,7 @@ class TableOfRuns(FrozenModel):
 
 
 def inspect_run(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
-    """Determine the state, size and progress of a run's folder."""
+    """Determine a run's state, size and progress from its folder."""
     state, problem = state_of_run(folder)
     saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in arms}
     steps = {arm: numbers[0] for arm, numbers in saved.items() if numbers}
@@ -131,7 +131,7 @@ def inspect_run(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
 
 
 def inspect_evaluation(folder: EvalFolder) -> OnDisk:
-    """Determine the state, size and progress of an evaluation's folder."""
+    """Determine an evaluation's state, size and progress from its folder."""
     return _inspect_folder(folder.path, *state_of_evaluation(folder))
 
 

@@ -17,7 +17,7 @@ from coevo_gym.runs.panels.making import make_panel
 
 
 class PanelRecipe(NamedTuple):
-    """The arguments that make a shipped panel; see :func:`make_panel`."""
+    """Arguments that make a shipped panel; see :func:`make_panel`."""
 
     name: str
     about: str
