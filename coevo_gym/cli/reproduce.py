@@ -305,8 +305,8 @@ def _print_comparison(
     print_plan(plan.rows)
     if scale is Scale.FULL and not recipe.ran:
         say_wrapped(
-            "This recipe has not been run at full scale with this package yet, so neither its hours "
-            "nor its result are known."
+            "This recipe has not been run at full scale with this package yet, so neither its hours"
+            " nor its result are known."
         )
 
 
