@@ -45,7 +45,7 @@ class ChoiceAgent:
     def _choice_request(self, view: View) -> Choice:
         options = self.choices(view)
         if not options:
-            raise TaskError(f"No action is available after {view.observation[:200]!r}.")
+            raise TaskError(f"The env offers no action after {view.observation[:200]!r}.")
         return Choice(view, options, self.sampling)
 
 

@@ -29,7 +29,7 @@ class CandidateBatch(NamedTuple):
 
 
 def collate(encoded: Sequence[Encoded]) -> CandidateBatch:
-    """Join encodings into one batch."""
+    """Combine encoded choices into one batch."""
     sizes = np.array([len(one.n_words) for one in encoded], dtype=np.int64)
     n_words = np.concatenate([one.n_words for one in encoded])
     return CandidateBatch(

@@ -97,5 +97,5 @@ class RandomAgent:
     def _draw(self, view: View) -> str:
         options = self._choices(view)
         if not options:
-            raise TaskError(f"No action is available after {view.observation[:200]!r}.")
+            raise TaskError(f"The env offers no action after {view.observation[:200]!r}.")
         return options[int(self._rng.integers(len(options)))]

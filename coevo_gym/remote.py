@@ -88,7 +88,7 @@ class TicketClient:
         until = time.monotonic() + wait_s
         while "ticket" not in (answer := self.call("take", **order)):
             if time.monotonic() > until:
-                raise RemoteError("Later", f"got no ticket in {wait_s:g} s. {answer['later']}")
+                raise RemoteError("Later", f"got no ticket within {wait_s:g} s. {answer['later']}")
             time.sleep(answer["retry_after_s"])
         return dict(answer["ticket"])
 
@@ -221,7 +221,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with optional ``slot``, ``policy_version`` and ``task`` (name or id)."""
+        """Start an episode; options are ``slot``, ``policy_version`` and ``task`` (name or id)."""
         super().reset(seed=seed)
         order = {"split": self.split, "choices": self.n_choices, **(options or {})}
         order.setdefault("policy_version", self.policy_version)

@@ -1,4 +1,4 @@
-"""Guidance for training episodes from a method's coach, studies and memories."""
+"""Guidance that a method's coach, studies and memories provide for training episodes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _check_notes(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The parts of a method that a trainer does not provide: no learner and no credit assignment.
+    """The parts of a method for use with a trainer that does its own learning.
 
     Attributes:
         curriculum: chooses the tasks.
@@ -273,7 +273,7 @@ class GroupStudies:
         self.notes = NO_NOTES
 
     def examine(self, group: Group) -> None:
-        """Study a closed group. If this completes a step, pass on the step's notes."""
+        """Run the studies on a closed group; if a step is complete, pass on the step's notes."""
         self._written += self.guiding.examine([group]).notes
         self._n_closed += 1
         if self._n_closed < self._groups_per_step:

@@ -80,7 +80,7 @@ def round_time_share(rounds: int, seconds_per_round: float, seconds_in_all: floa
 
 
 class CrossTable(NamedTuple):
-    """Share of tasks by outcomes: the baseline's, then the agent's (C = correct, W = wrong)."""
+    """Shares of tasks by outcome, the baseline's first, then the agent's (C correct, W wrong)."""
 
     cc: float
     cw: float

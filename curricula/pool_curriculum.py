@@ -324,10 +324,10 @@ class CurriculumConfig(GrowthConfig):
     """Text embedding that methods use for similarity search. words: hashed counts of words and word
     pairs, without a model. sentences: a sentence-transformers model (requires the ``embed``
     extra). auto: sentences for language models if `coevo model fetch minilm` has been run, and
-    otherwise words; the log says which."""
+    otherwise words; the log says which one is used."""
 
     def make_embedder(self, *, reads: bool) -> Embedder:
-        """Create the embedder.
+        """Create the embedder that the settings select.
 
         Args:
             reads: True if the policy reads the search results, as language models do.
@@ -352,7 +352,7 @@ class CurriculumConfig(GrowthConfig):
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
     def make_growth(self, native: Sequence[Task] | None = None) -> Growth:
-        """Create the growth rule. ``native`` is as in :meth:`make`."""
+        """Create the growth rule that the settings select. ``native`` is as in :meth:`make`."""
         if isinstance(self.growth, NoGrowth):
             return InitialTasks(self, native=native)
         return SignalGrowth(self, cap=self.cap, native=native)
@@ -365,7 +365,7 @@ class CurriculumConfig(GrowthConfig):
         selector: Selector | None = None,
         growth: Growth | None = None,
     ) -> PoolCurriculum:
-        """Create the curriculum.
+        """Create a curriculum from these settings.
 
         Args:
             tasks: training tasks to start with.
@@ -393,7 +393,7 @@ def make_curriculum(
     grows: bool = True,
     **settings: Any,
 ) -> PoolCurriculum:
-    """Create a method's curriculum.
+    """Create the curriculum of the method with the given name.
 
     Args:
         name: name of the method; ``METHODS.names()`` lists all names.

@@ -46,7 +46,7 @@ def validate(shape: Any, value: Any) -> Any:
 def restore_on_error(
     save: Callable[[], dict[str, Any]], load: Callable[[dict[str, Any]], None]
 ) -> Iterator[None]:
-    """Undo the loading of a state: if the ``with`` block fails, restore the state from before it.
+    """Restore the earlier state if the ``with`` block, which loads another state, fails.
 
     Args:
         save: returns the state.

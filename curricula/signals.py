@@ -344,7 +344,7 @@ class SignalDetector:
             return
         self._warned = True
         logger.warning(
-            "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the "
+            "rare_share=%.2f distinct_patterns=%d: most episodes count as rare, so the "
             "signal is not informative. Describe behaviour more coarsely "
             "(curriculum.detector.pattern='set', or coarser step symbols in the "
             "benchmark), lower curriculum.detector.theta (now %g), or raise "

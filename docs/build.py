@@ -156,7 +156,7 @@ _GROWTH_KIND = "curriculum.growth.kind"
 """A setting that is documented once, because only arms can set it."""
 _GROWTH = f"""### `curriculum.growth`
 
-The settings that exist depend on the kind of growth.
+Each kind of growth has its own settings.
 
 | setting | type | default | description |
 |---|---|---|---|

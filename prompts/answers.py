@@ -22,7 +22,7 @@ _FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
 
 
 class AnswerReader(Protocol):
-    """A form of answers in :data:`coevo_gym.core.registry.ANSWER_FORMS`."""
+    """Interface for answer forms, as in :data:`coevo_gym.core.registry.ANSWER_FORMS`."""
 
     def read(self, text: str) -> str:
         """Return the action in a complete answer, including its thoughts."""
@@ -34,7 +34,7 @@ class AnswerReader(Protocol):
 
 
 def load_form(name: str) -> AnswerReader:
-    """Import and return a form of answers by its name in the registry."""
+    """Import and return the answer form registered under the given name."""
     form: AnswerReader = ANSWER_FORMS.load(name)
     return form
 
@@ -94,7 +94,7 @@ def action_of(answer: str, form: AnswerForm, *, cut: bool = False) -> str:
 
 
 def _complete_part(text: str, form: AnswerForm) -> str:
-    """Return the part of a cut text that is certainly complete."""
+    """Return the part of a truncated text that is certain to be complete."""
     fences = [fence.start() for fence in _FENCE.finditer(text)]
     if form == "code" and len(fences) < 2:
         return ""  # a part of a program may do something else than the whole
@@ -106,7 +106,7 @@ def _complete_part(text: str, form: AnswerForm) -> str:
 
 
 def translate_calls(answer: str, notation: str, tools: str, *, cut: bool = False) -> str:
-    r"""Write the calls in an answer in the env's notation; return the answer if it calls no tool.
+    r"""Convert an answer's tool calls to the env's notation; return other answers unchanged.
 
     An unreadable call is passed on with the reason, and the env returns the reason to the agent.
 

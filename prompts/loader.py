@@ -162,8 +162,8 @@ class PromptTemplate(PromptFile[Header]):
         """Return the user message for any turn after the first."""
         if self.shows_past:
             raise ConfigError(
-                f"The prompt {self.label} shows past steps itself, so it is one message and no "
-                "turn of a chat. Set policy.chat.history = 'prompt'."
+                f"The prompt {self.label} shows past steps itself, in a single message, so it "
+                "cannot be a turn of a chat. Set policy.chat.history = 'prompt'."
             )
         return self._render("turn", view, thinking, style)
 

@@ -191,7 +191,7 @@ def test_the_default_is_portable_for_the_tiny_policy_and_native_for_language_mod
     "stored", [None, 7, ["native"], [{"kind": "native"}], {"kind": "native"}], ids=repr
 )
 def test_a_damaged_arithmetic_record_in_a_manifest_is_an_error(stored: object) -> None:
-    with pytest.raises(StoreError, match="no readable arithmetic"):
+    with pytest.raises(StoreError, match="'arithmetic' in the manifest is not valid"):
         arithmetic_in({"arithmetic": stored})
 
 

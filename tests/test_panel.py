@@ -165,7 +165,7 @@ def test_a_line_that_is_no_citation_is_rejected(change: tuple[str, str]) -> None
         "random, coevo_gym 0.1.0"
     )
     Citation.parse(line)
-    with pytest.raises(ConfigError, match="is not the last line of an evaluation's result"):
+    with pytest.raises(ConfigError, match="is not the last line of an evaluation result"):
         Citation.parse(line.replace(*change))
 
 

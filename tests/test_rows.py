@@ -452,7 +452,7 @@ def test_verify_gets_the_whole_row() -> None:
     [
         ([], "at least one row"),
         ([{"question": "p"}], "Row 1 has neither a prompt nor messages"),
-        ([{"prompt": "p"}, {"prompt": "q", "tags": ["odd"]}], "Row 2: a tag has the form"),
+        ([{"prompt": "p"}, {"prompt": "q", "tags": ["odd"]}], "Row 2: a tag must have the form"),
         ([{"prompt": "p", "split": "dev"}], "Row 1 is invalid: split: Input should be 'train'"),
         ([{"prompt": "p", "x": float("nan")}], "Row 1 is invalid: nan is not a finite number"),
         (["p"], "Row 1 is invalid: Input should be a valid dictionary"),

@@ -91,7 +91,7 @@ REJECTED: dict[str, tuple[object, str, str]] = {
         {"prompt": "WHAT is\u200b 100 + 3?", "answer": 103}, "split_leak", "is a test scenario",
     ),
     "a wrong answer": ({**NEW, "answer": "about 50"}, "prefix", "scores 0.00 at the end"),
-    "no answer": ({"prompt": NEW["prompt"]}, "build", "verify raised KeyError|has no proof"),
+    "no answer": ({"prompt": NEW["prompt"]}, "build", "verify raised KeyError|cannot be checked"),
     "not a row": ("What is 50 + 3?", "build", "is invalid"),
     "no prompt": ({"answer": 4}, "build", "neither a prompt nor messages"),
     "a number that is not JSON": ({**NEW, "x": math.nan}, "build", "nan is not a finite number"),

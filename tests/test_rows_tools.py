@@ -335,7 +335,7 @@ def twice(row: dict[str, Any]) -> None: ...
     ("tools", "message"),
     [
         ([plain], "parameter 'a' of the tool plain has no type. Annotate it, for example a: str"),
-        ([many], "of the tool many has no name"),
+        ([many], "of the tool many cannot be passed"),
         ([odd], "parameters of the tool odd have no JSON schema"),
         ([twice, twice], "Two tools are called 'twice'"),
         ([lambda: 1], "must be a function with a name, or a class"),

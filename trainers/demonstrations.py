@@ -104,7 +104,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """For each view, return the solution's next action as a policy decision."""
+        """Return the solution's next action for each view, as a policy decision."""
         return [self._next_act(view) for view in views]
 
     def _next_act(self, view: View) -> Act:

@@ -96,7 +96,7 @@ class LoopConfig(FrozenModel):
 
 
 class GroupFilter(Protocol):
-    """A strategy that decides which groups of a learner step are learned from."""
+    """A strategy that decides which of a learner step's groups to learn from."""
 
     def select(self, n_groups: int, draw_batch: Callable[[], Sequence[Group]]) -> Sequence[Group]:
         """Draw batches of groups, and return the groups to learn from.
@@ -183,7 +183,7 @@ class RoundSteps(Protocol):
 
 
 class Events:
-    """Hooks for the training loop to call. Subclasses override the hooks they need."""
+    """Hooks that the training loop calls. Subclasses override the hooks they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """Handle a step's recorded groups and the signals that they triggered."""

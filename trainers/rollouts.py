@@ -32,7 +32,7 @@ from coevo_gym.trainers.token_advantages import has_learning_signal
 
 @dataclass(frozen=True)
 class RolloutParts:
-    """The parts of a training loop that take part in its rollouts.
+    """The components of a training loop that its rollouts use.
 
     The learner provides the policy version and selects useful groups. The cost of episodes and of
     their guidance is added to the loop's state.

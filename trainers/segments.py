@@ -114,7 +114,7 @@ def n_sampled(sample: Decision | Sample) -> int:
 
 
 def count_sampled(trajectory: Trajectory) -> int:
-    """Count the positions that a policy sampled in an episode, with one for each choice."""
+    """Count the positions that a policy sampled in an episode, counting each choice as one."""
     decisions = (step.decision for step in trajectory.steps)
     return sum(n_sampled(decision) for decision in decisions if decision is not None)
 

@@ -67,8 +67,8 @@ class UpdateConfig(LearnerSettings):
     minibatch_samples: int | None = Field(default=None, ge=1)
     """Number of training samples per optimiser step, instead of a fixed number of ``minibatches``.
     A sample is a choice, or a segment of tokens. The last minibatch of a pass may be smaller; its
-    loss is divided as if it were full, so its samples weigh the same. A smaller batch is one
-    minibatch. With ``none``, ``minibatches`` applies."""
+    loss is divided as if it were full, so each sample has the same weight. A batch with fewer
+    samples is a single minibatch. With ``none``, ``minibatches`` applies."""
     microbatch_tokens: int = Field(default=4096, ge=1)
     """Maximum number of tokens per forward pass; a longer sample gets its own pass. An action
     chosen from a list counts as one token. The gradient does not depend on this value."""
@@ -122,8 +122,8 @@ class GRPOConfig(UpdateConfig):
     """(gigpo) Source of step rewards: ``at_the_end`` assigns the outcome to the last step only;
     ``earned`` uses the env's reward at each step."""
     state_gamma: float = Field(default=0.95, gt=0, le=1)
-    """(gigpo) Discount factor per step for the returns that steps in the same state are compared
-    by."""
+    """(gigpo) Discount factor per step for the returns by which steps in the same state are
+    compared."""
     outcome_weight: float = Field(default=1.0, ge=0)
     """(gigpo) Weight of the trajectory-level advantage."""
     state_weight: float = Field(default=1.0, ge=0)
@@ -258,7 +258,7 @@ class RestConfig(LearnerSettings):
     @model_validator(mode="after")
     def _require_rising_thresholds(self) -> Self:
         if list(self.thresholds) != sorted(set(self.thresholds)):
-            raise ValueError(f"thresholds must rise, got {list(self.thresholds)}")
+            raise ValueError(f"thresholds must increase, got {list(self.thresholds)}")
         return self
 
 
@@ -267,7 +267,7 @@ OWN = ":"
 
 
 def is_own_learner(kind: str) -> bool:
-    """Return True for an import path, whether or not it exists, or an installed learner's name."""
+    """Return True for an installed learner's name or for any import path, even an invalid one."""
     return is_import_path(kind) or kind in set(LEARNERS.names()) - set(LEARNERS.built_in)
 
 

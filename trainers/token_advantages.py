@@ -66,7 +66,7 @@ def map_advantage(advantage: Advantage, change: Callable[[float], float]) -> Adv
 
 
 class Spread(NamedTuple):
-    """A trajectory's training samples.
+    """A trajectory's training samples, with an advantage for each position.
 
     Attributes:
         decisions: decisions of all steps that have a decision, in order.

@@ -108,7 +108,7 @@ _BRACKETS = re.compile(r'["\\{}\[\]]')
 
 
 class Unreadable(ValueError):
-    """Raised for an unusable answer. The message tells the model how to fix it."""
+    """Raised if an answer cannot be used. The message tells the model how to fix it."""
 
 
 def read_answer(text: str, schema: type[ModelT]) -> ModelT:
@@ -385,7 +385,7 @@ def _repair_messages(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 
 def _record_answer(case: _Case[ModelT], answer: Completion) -> None:
-    """Record a request's result in its case."""
+    """Store a request's outcome in the state of its inquiry."""
     repairing = case.problem if case.problem.startswith("schema: ") else ""
     case.usage = case.usage + answer.usage
     case.outcome, case.said = answer.finish, text_without_thoughts(answer)

@@ -26,7 +26,7 @@ _Each = Callable[[Sequence[Request], Callable[[int, Completion], None]], list[Co
 
 
 class Tape:
-    """A policy wrapper that records answers.
+    """A policy wrapper that records a model's answers and can replay them.
 
     The key of an answer contains everything that determines it: scope, prompt file, messages,
     sampling, model, version of the policy, and its number among equal requests in the scope. So a
@@ -106,7 +106,7 @@ class Tape:
     def _ask_and_record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Query the policy and record its answers, streaming them if the policy can."""
+        """Query the policy and record its answers, streaming them if the policy supports it."""
         path = self.scopes.path  # of this thread
 
         def store_answers(answers: Mapping[int, Completion]) -> None:
@@ -142,7 +142,7 @@ class Tape:
             self._counts.pop(path, None)
 
     def _assign_keys(self, requests: Sequence[Request]) -> list[str]:
-        """Return the key under which each request's answer is recorded.
+        """Return the keys under which the answers to the requests are recorded.
 
         Equal requests get different keys.
         """
@@ -177,7 +177,7 @@ def _template_label(request: Request) -> str:
 
 
 def _request_to_json(request: Request) -> list[Any]:
-    """Return a request as JSON."""
+    """Convert a request to JSON."""
     if isinstance(request, Choice):
         view = request.context
         past = [[step.observation, step.action, step.said] for step in view.history]

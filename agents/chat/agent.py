@@ -138,7 +138,7 @@ class ChatAgent:
         self._notation = self.config.style if self.config.style in NOTATIONS else ""
         if self._notation and not prompt.header.tools:
             raise ConfigError(
-                f"The prompt {prompt.label} has no tools, so no model can call them in the style "
+                f"The prompt {prompt.label} has no tools, so a model cannot call any in the style "
                 f'{self.config.style!r}. Set policy.chat.style = "plain", or add the header field '
                 "tools and the block native to the prompt's file."
             )
@@ -148,8 +148,8 @@ class ChatAgent:
                 + (
                     "shows past steps itself. Set policy.chat.history = 'prompt'."
                     if prompt.shows_past
-                    else "does not show past steps. Set another history, or add the input 'past' "
-                    "to the prompt's file."
+                    else "does not show past steps. Choose another history, or add the input "
+                    "'past' to the prompt's file."
                 )
             )
         if self.config.style == "react" and "style" not in prompt.header.inputs:
@@ -227,7 +227,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _request_notes(self, views: Sequence[View]) -> list[Completion]:
-        """Ask the model to take notes on or edit long histories; return its answers.
+        """Ask the model to take notes on long histories or to edit them; return its answers.
 
         An answer is "" if none is due, or if the model has not answered. Stripped cues do not
         affect when an answer is due, because the chat to train on has the same answer.

@@ -189,7 +189,7 @@ class ChatFormat:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that stop sampling: end of turn, end of text, and the model's own.
+        """Ids of tokens that stop sampling: end of turn, end of text and model-specific end tokens.
 
         If each message of an answer begins with the header of a channel, the end-of-turn token only
         ends a message, such as a thought, so it stops sampling only if it is one of the others.
@@ -274,12 +274,12 @@ class ChatFormat:
         return text
 
     def _with_opened_thought(self, answer: str) -> str:
-        """Return an answer with the opening of its thought, if its prompt has opened it."""
+        """Restore an answer's opening thought tag if the prompt already contained it."""
         thought, closed, _ = answer.partition(THOUGHT_CLOSES)
         return self.opened + answer if closed and THOUGHT_OPENS not in thought else answer
 
     def _without_end_of_turn(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return an answer's ids without the end-of-turn token, which the next piece contains."""
+        """Drop an answer's end-of-turn token, because the next piece contains it."""
         return ids[:-1] if ids[-1:] == (self.end_of_turn,) else ids
 
     def _encode_pieces(
@@ -301,7 +301,7 @@ class ChatFormat:
         yield from self._encode_after_special(special, run)
 
     def _encode_after_special(self, special: str, run: str) -> Sequence[int]:
-        """Return the ids of plain text. ``special`` is the special token before it, or ""."""
+        """Return the token ids of plain text. ``special`` is the special token before it, or ""."""
         if not run:
             return ()
         if self._split.search(run):
@@ -310,7 +310,7 @@ class ChatFormat:
         return self._encode(special + run)[1:] if special else self._encode(run)
 
     def _tokenise(self, text: str, *, plain: bool = False) -> list[int]:
-        """Encode a text. With ``plain``, names of special tokens in it are ordinary characters."""
+        """Tokenise text. With ``plain``, names of special tokens in it are ordinary characters."""
         ids: list[int] = self.tokenizer.encode(
             text, add_special_tokens=False, split_special_tokens=plain, verbose=False
         )
@@ -332,7 +332,7 @@ class ChatFormat:
     def _pieces_between_answers(
         self, roles: tuple[str, ...], as_text: bool, tools: str
     ) -> tuple[_Piece, ...]:
-        """Return the pieces from the end-of-turn token of an answer to the start of the next."""
+        """Return the pieces from one answer's end-of-turn token to the start of the next answer."""
         rewrites = as_text and self._rewrites
         after = (_ASSISTANT, "user") if rewrites else ()
         chat = ("user", _ASSISTANT, *roles, *after)
@@ -424,7 +424,7 @@ class ChatFormat:
         return self._split_into_pieces(text, 0), not earlier.startswith(prompt)
 
     def _check_prompt_ids(self) -> None:
-        """Check that the ids of a prompt are the tokenizer's own."""
+        """Check that a prompt built from pieces has the ids that the tokenizer itself produces."""
         asked = [{"role": "user", "content": _PROBE}]
         own = self._apply_template(asked, add_generation_prompt=True, return_dict=False)
         ids = self.prompt_ids([Message("user", _PROBE)])
@@ -442,7 +442,7 @@ class ChatFormat:
 
 
 def _call_with_time_limit(work: Callable[[], T]) -> T:
-    """Call a function and return its result. A function that does not end is stopped.
+    """Call a function and return its result, stopping the function after a time limit.
 
     Raises:
         TimeoutError: after more than ``_LIMIT_S`` seconds of both wall time and processor time.

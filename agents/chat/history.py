@@ -168,7 +168,7 @@ def window_messages(conversation: Conversation, n: int | None) -> tuple[Message,
 
 
 def recent_messages(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Show only the last ``n`` steps, without the task and without earlier actions.
+    """Show only the last ``n`` steps, without the task or earlier actions.
 
     This kind suits exploration without a task. Put lasting information into the system message.
     If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
@@ -184,7 +184,7 @@ def recent_messages(conversation: Conversation, n: int | None) -> tuple[Message,
 
 
 def single_message(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Show one message, in which the prompt file itself shows the last ``n`` steps.
+    """Show a single message, rendered from a prompt file that lists the last ``n`` steps.
 
     The message does not contain earlier answers, only their actions. If ``n`` is None, as many
     steps are shown as fit into :data:`WINDOW_CHARS` characters of observations and actions.

@@ -105,7 +105,7 @@ class EndpointConfig(FrozenModel):
 
     @property
     def host(self) -> str:
-        """The server that gets the key, as ``https://host:port``."""
+        """The server that receives the API key, as ``https://host:port``."""
         url = urlsplit(self.base_url)
         return f"{url.scheme}://{url.netloc}"
 
@@ -120,7 +120,7 @@ class EndpointConfig(FrozenModel):
 
     @property
     def proxy(self) -> str:
-        """The environment's proxy for this server, as ``NAME=host:port``; "" for none.
+        """The proxy set in the environment for this server, as ``NAME=host:port``; "" for none.
 
         A loopback address is reached without a proxy.
         """
@@ -159,7 +159,7 @@ def min_token_counts(prompt: Prompt, answer: str = "") -> Tokens:
 
 
 def cap_message(config: EndpointConfig, spent: Cost, most: Tokens, work: str = "") -> str:
-    """Return a message naming the cap that ``most`` more tokens might exceed.
+    """Return a message that names the cap that another ``most`` tokens might exceed.
 
     ``work`` is the start of a clause, up to its verb, about the work that needs the tokens; "" for
     the next request.
@@ -180,7 +180,7 @@ def _n_bytes(text: str) -> int:
 
 
 def chat_messages(prompt: Prompt, max_chars: int) -> list[dict[str, Any]]:
-    """Return a prompt's messages in the form of a request.
+    """Convert a prompt's messages to the format of a chat completions request.
 
     Calls in an answer, written in Hermes notation by the policy, become ``tool_calls`` if
     results follow. Servers accept only JSON objects as arguments, so an unreadable call gets {}.

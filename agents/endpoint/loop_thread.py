@@ -165,7 +165,7 @@ def make_bounded_client(openai: Any, direct: str = "") -> Any:
 
 
 async def _read_response(response: Any) -> Any:
-    """Return a response with its body, which is read up to a limit."""
+    """Return a response after reading its body, up to a size limit."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
         raise UnreadableAnswer(f"the response is compressed ({encoding[:40]!r})")

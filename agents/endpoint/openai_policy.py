@@ -403,7 +403,7 @@ class OpenAIPolicy:
         return Completion(message, None, finish, Usage(calls=attempts))
 
     async def _wait_for_other_answer(self) -> None:
-        """Wait until the server answers another request, or none in flight can succeed."""
+        """Wait until another request is answered or no request in flight can succeed any more."""
         self._rejected += 1
         async with self._ended:
             self._ended.notify_all()
@@ -413,7 +413,7 @@ class OpenAIPolicy:
         self._rejected -= 1
 
     async def _send_once(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
-        """Send a prompt once. Faults are returned, because an exception might reveal the key."""
+        """Send a prompt once; faults are returned, because exceptions might reveal the key."""
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": chat_messages(prompt, _MAX_CHARS),

@@ -66,7 +66,7 @@ class Loaded(NamedTuple):
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device that a setting selects. ``auto`` selects the GPU if there is one.
+    """Return the PyTorch device for a setting. ``auto`` selects the GPU if there is one.
 
     Raises:
         ConfigError: if the setting is ``cuda`` and PyTorch cannot find a GPU.

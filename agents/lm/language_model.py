@@ -196,7 +196,7 @@ class LanguageModel:
     def _compute_outputs(
         self, samples: Sequence[Sample], head: Module | None = None, *, entropy: bool = False
     ) -> PolicyOutputs:
-        """Return (B, T) log-probabilities, their mask, entropies if wanted, and values."""
+        """Return (B, T) log-probabilities, their mask, entropies (if requested) and values."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 

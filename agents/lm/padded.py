@@ -51,7 +51,7 @@ class Ask(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """A sampled answer.
+    """A sampled answer, as token ids with their log-probabilities.
 
     Attributes:
         ids: token ids, including the stop token.
@@ -227,7 +227,7 @@ class _Batch:
             self._cache.batch_select_indices(index)
 
     def decoder_input(self) -> Begun:
-        """Return the batch as a decoder expects it. Call :meth:`continue_with_rows` first."""
+        """Convert the batch to a decoder's input. Call :meth:`continue_with_rows` first."""
         seen = self._seen[:, :-1]  # without the queued tokens
         parts = self._ids, self._positions, self._temperatures, self._uniforms, seen
         return Begun(*parts, self._keys_and_values())
@@ -307,7 +307,7 @@ def _attention(
     position_bias: Tensor | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention in place of transformers' own attention function.
+    """Compute attention, as a replacement for transformers' own attention function.
 
     For one new token per row, query heads that share a key head are treated as several queries.
     transformers copies keys and values for each query head instead, which took 8 times as long on a

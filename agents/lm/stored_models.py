@@ -142,7 +142,7 @@ def resolve_model(path: str | Path) -> str:
 
 
 def end_tokens(path: str) -> tuple[str, ...]:
-    """Return the end tokens in the generation config of an installed model, () if unknown.
+    """Return the end tokens from an installed model's generation config, or () if unknown.
 
     The path is a folder or a name under ``$COEVO_HOME/models``. Tokens without a name are ids.
 

@@ -78,7 +78,7 @@ class TransformersPolicy(LanguageModel):
         self._decoder: GraphDecoder | None = None
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer prompts. Each decision records the temperature at which it was sampled.
+        """Sample an answer to each prompt, and record the temperature in each decision.
 
         Gradients left over from the last update are dropped to free their memory.
 
@@ -142,7 +142,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Switch between sampling and updating. Switching to updating frees memory for sampling."""
+        """Switch between sampling and training; training frees the memory used for sampling."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()

@@ -56,7 +56,7 @@ class VLLMConfig(FrozenModel):
 
 
 def import_vllm() -> Any:
-    """Import vLLM, and leave the process as it was.
+    """Import vLLM, and undo its changes to the environment and the random number generators.
 
     Raises:
         ImportError: if vLLM is not installed.
@@ -200,7 +200,7 @@ class VLLMEngine:
 
 
 def _require_one_process() -> None:
-    """Raise an error if the process was started with others, for which vLLM would wait.
+    """Raise an error if there are several processes, because vLLM would wait for the others.
 
     Raises:
         ConfigError: if there are other processes.

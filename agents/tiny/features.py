@@ -339,7 +339,7 @@ def _history_features(view: View, choices: tuple[str, ...], leading: Sequence[st
 def _argument_distances(
     instruction: str, past: Sequence[PastStep], choices: Sequence[str]
 ) -> list[int]:
-    """Return the distance in the instruction of each candidate argument from the last one used.
+    """Measure how far each candidate's argument is, in the instruction, from the last one used.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
     if the argument occurs after the pointer. An argument that makes up most of the instruction is

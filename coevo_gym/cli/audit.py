@@ -1,4 +1,4 @@
-"""``coevo audit``: which tasks a run trains and validates on, and what they have in common."""
+"""``coevo audit``: show which tasks a run trains and validates on, and how they overlap."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def audit(
         str,
         typer.Argument(
             metavar="RUN|verl-agent",
-            help="Name or folder of a run of yours; or 'verl-agent', to audit by rule a run of "
-            "verl-agent or of a fork with its drawing rules.",
+            help="Name or folder of your own run; or 'verl-agent', to audit a run of verl-agent, "
+            "or of a fork that draws tasks by the same rules.",
             autocompletion=make_completer(run_names, lambda: [PEER]),
         ),
     ],
@@ -42,7 +42,7 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="SCRIPT.sh",
-            help="Launch script with overrides key=value. It is only read.",
+            help="Launch script with overrides key=value. It is read, but not run.",
             exists=True,
             dir_okay=False,
         ),
@@ -56,7 +56,7 @@ def audit(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the run, env.seed.", min=0, rich_help_panel=_RULES)
+        int | None, typer.Option(help="Seed of the run (env.seed).", min=0, rich_help_panel=_RULES)
     ] = None,
     groups: Annotated[
         int | None,
@@ -106,13 +106,13 @@ def audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which tasks a run trains and validates on, and how many of them coincide.
+    """Show which tasks a run trains and validates on, and how much they overlap.
 
-    For a run of yours, the command reads which tasks were trained on and evaluated, and counts
-    evaluated tasks that are training tasks, or that share a product, room or other scenario with
-    one.
+    For your own run, the command reads which tasks were used for training and evaluation, and
+    counts evaluated tasks that are training tasks, or that share a product, room or other scenario
+    with one.
 
-    For a run of verl-agent, it needs nothing but the settings: it draws all tasks again by
+    For a run of verl-agent, the command needs only the settings: it draws all tasks again by
     verl-agent's rules, from the official data of ALFWorld or WebShop. It prints how often tasks
     repeat, how many validation tasks had been trained on, the standard error of one evaluation, and
     by how much the best of all evaluations is too high. Options replace the script's values.
@@ -199,7 +199,7 @@ def _print_peer_audit(result: PeerAudit) -> None:
 
 
 def _evaluations_table(evaluations: Sequence[EvaluationDraws]) -> Table:
-    """Return a table with a row per count, and columns for its values over all evaluations."""
+    """Return a table that summarises each count over all evaluations in one row."""
     first, last = evaluations[0], evaluations[-1]
     heads = (f"at {first.iteration}", f"at {last.iteration}", "mean", "lowest", "highest")
     table = Table(

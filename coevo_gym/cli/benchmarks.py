@@ -102,14 +102,14 @@ def doctor(
     as_json: AsJson = False,
     attack_suite: Annotated[
         bool,
-        typer.Option("--attack-suite", help="Run the attacks on the sandbox and nothing else."),
+        typer.Option("--attack-suite", help="Run only the attacks on the sandbox."),
     ] = False,
     level: Annotated[
         Level | None,
         typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Show this machine, the state of each benchmark and trainer, and how code is isolated.
+    """Show facts about this machine, each benchmark and each trainer, and how code is isolated.
 
     For example: coevo doctor --attack-suite --level landlock
     """
@@ -151,7 +151,7 @@ def doctor(
 
 
 def machine_facts() -> dict[str, str]:
-    """Return facts about this machine that results may depend on, by name."""
+    """Return facts about this machine that results may depend on, keyed by name."""
     facts = {
         "coevo_gym": __version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",

@@ -54,8 +54,8 @@ def compare(
         bool,
         typer.Option(
             "--shared-tasks",
-            help="Compare sides that were evaluated on different panels on the tasks that both "
-            "panels contain.",
+            help="If the sides were evaluated on different panels, compare them on the tasks that "
+            "both panels contain.",
         ),
     ] = False,
     limit: Annotated[
@@ -71,8 +71,8 @@ def compare(
     run, the command uses an arm's last evaluation, or its last N if evaluation.last = N. If both
     sides have scores on the tasks in evaluation.final, the command prints these scores as well.
 
-    Sides that were given different panels are refused, unless you pass --shared-tasks. If the two
-    sides were played by different protocols, the settings that differ come first.
+    The command refuses to compare sides with different panels, unless you pass --shared-tasks. If
+    the two sides used different protocols, it first lists the settings that differ.
 
     For example:
 
@@ -128,7 +128,7 @@ def _contingency_table(comparison: Comparison) -> Table:
 
 
 def _type_tables(types: Sequence[ComparedType]) -> Iterator[Table]:
-    """For each kind of tag with several values, yield a table of both policies' success rates."""
+    """Yield a table of both policies' success rates for each kind of tag with several values."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
         if not 1 < len(rows) <= MAX_TYPES:

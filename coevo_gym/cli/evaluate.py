@@ -122,9 +122,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run's policy, a language model or a baseline on a split.
 
-    A panel is a fixed list of tasks with hashes of their content, so that two results on it are
-    results on the same tasks. Each result ends with a line to cite, which `coevo panel verify
-    --cite` explains.
+    A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
+    always results on the same tasks. Each result ends with a line to cite, which `coevo panel
+    verify --cite` explains.
 
     Everything is saved in evals/NAME: the settings, a line and a trajectory for each finished
     episode, and a summary. Run the same command again to resume an interrupted evaluation and to
@@ -262,7 +262,7 @@ MIN_TASKS = 5
 
 @contextmanager
 def _progress_with_resume_hint(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
-    """Context manager that shows progress and, if interrupted, prints how to resume."""
+    """Show progress during a ``with`` block and, if interrupted, print how to resume."""
     try:
         with progress:
             yield

@@ -197,7 +197,7 @@ def ask_to_permit(missing: Sequence[Permission]) -> None:
 
 
 def require_writable(file: Path | None) -> None:
-    """Check that a file can be created, before the work that it is for.
+    """Check that a file can be created, before starting the work that produces it.
 
     Raises:
         ConfigError: if ``file`` is a folder, or its folder does not exist.
@@ -223,7 +223,7 @@ def show_activity(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def show_progress(what: str) -> Iterator[None]:
-    """Show a spinner, or plain lines elsewhere than on a terminal, with reports of progress."""
+    """Show progress reports in a spinner on a terminal, or as plain lines elsewhere."""
     with show_activity(what) as tell, send_progress_to(_Following(_Spinning(tell))):
         yield
 

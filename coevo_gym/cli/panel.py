@@ -85,7 +85,7 @@ def _group() -> None:
 
 @app.command("list")
 def list_panels(as_json: AsJson = False) -> None:
-    """List the shipped panels. This needs none of their benchmarks.
+    """List the shipped panels. Their benchmarks need not be installed.
 
     For example: coevo panel list --json
     """
@@ -249,7 +249,10 @@ def make(
         str, typer.Option(help="Name of the panel.", show_default="BENCHMARK-SPLIT-N")
     ] = "",
     about: Annotated[
-        str, typer.Option(help="Rule by which the tasks were chosen.", show_default="these options")
+        str,
+        typer.Option(
+            help="Description of how the tasks were chosen.", show_default="these options"
+        ),
     ] = "",
     out: Annotated[
         Path | None,
@@ -265,8 +268,8 @@ def make(
     """Make a panel from the installed data, and write it to a file.
 
     Without --id or --list, the panel has all tasks of the split, in the benchmark's order. A draw
-    keeps the N tasks with the smallest SHA-256 of "SEED ID". The same options and data make the
-    same file on every machine.
+    keeps the N tasks with the smallest SHA-256 of "SEED ID". The same options and data
+    produce the same file on every machine.
 
     For example:
 
@@ -313,7 +316,7 @@ def make(
         )
     file = Path(f"{panel.name}.json") if out is None else out
     if file.exists() and not overwrite:
-        raise ConfigError(f"{file} exists. Choose another --out, or pass --overwrite.")
+        raise ConfigError(f"{file} already exists. Choose another --out, or pass --overwrite.")
     write_atomic(file, panel.to_json().encode())
     if as_json:
         print_json({**_head_to_json(panel), "file": str(file)})
@@ -356,15 +359,15 @@ def verify_panel(
     tools: Tools = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the installed data has the tasks of a panel, with the same content.
+    """Check that the installed data contains a panel's tasks, with the same content.
 
     The exit code is 1 if a task is missing or differs; each is listed with the parts of its content
-    that differ. Other versions of the data are reported, and are no error if all tasks are the
-    same.
+    that differ. A different version of the data is reported, but is not an error if all tasks are
+    the same.
 
     With --cite, the command checks a line that cites a result: whether its panel is the shipped one
-    of this name or the one in the file, and whether its numbers fit together. The exit code is 1 if
-    they do not. It does not check that the evaluation took place.
+    of this name or the one in the file, and whether its numbers are consistent. The exit code is 1
+    if a check fails. The command cannot check that the evaluation took place.
 
     For example:
 
@@ -445,11 +448,11 @@ def export(
     verify: Verify = "",
     tools: Tools = None,
 ) -> None:
-    """Write a panel as a list that other code reads, with one line per task.
+    """Write a panel as a list that other code can read, with one line per task.
 
     `coevo panel make --list` reads these lists. Paths and positions need no data; jsonl contains
-    the texts of the installed data, also those that judge an episode. The command then prints the
-    benchmark's conditions for sharing its tasks.
+    the texts of the installed data, including those that judge an episode. The command then prints
+    the benchmark's conditions for sharing its tasks.
 
     For example:
 
@@ -480,7 +483,7 @@ def export(
 
 
 def _use_rows(panel: Panel, rows: Path | None, verify: str, tools: Sequence[str] | None) -> None:
-    """Make the benchmark of a panel of rows, under its name in the panel."""
+    """Create the benchmark for a panel of rows, under the name that the panel gives it."""
     from coevo_gym.envs.rows import from_rows
     from coevo_gym.envs.rows.source import load_function
 
@@ -506,7 +509,9 @@ def print_ledger(
     known: Annotated[
         bool,
         typer.Option(
-            "--known", help="Also list published numbers of the benchmark, in grey and never mixed."
+            "--known",
+            help="Also list published numbers of the benchmark, in grey and separate from your "
+            "results.",
         ),
     ] = False,
     best: Annotated[

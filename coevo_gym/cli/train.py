@@ -248,7 +248,7 @@ def report(
 
 
 def _settings_for_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str, object]:
-    """Return the settings of a run on the rows in a file."""
+    """Return the settings for a run whose tasks are the rows in a file."""
     rows = {"file": file, "verify": verify, "tools": list(tools)}
     return {"name": Path(file).stem, "benchmark": {"rows": rows}}
 

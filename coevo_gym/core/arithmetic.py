@@ -31,7 +31,7 @@ _CHOOSING = (*PORTABLE, "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "ONEDNN
 
 
 class Arithmetic(NamedTuple):
-    """The arithmetic of a process.
+    """The arithmetic that a process uses: its kind, the processor and the kernels.
 
     Attributes:
         kind: portable or native.
@@ -44,7 +44,7 @@ class Arithmetic(NamedTuple):
     kernels: str
 
     def computes_same_bits_as(self, other: Arithmetic) -> bool:
-        """Return True if the two give identical bits: they are equal, or both are portable."""
+        """Return True if this and the other arithmetic give the same bits (equal or portable)."""
         return self == other or self.kind == other.kind == "portable"
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def warn_if_other_arithmetic(kind: Kind, here: Arithmetic) -> None:
 
 
 def arithmetic_environment() -> dict[str, str]:
-    """Return the variables to set for a process on another machine; {} for native arithmetic."""
+    """Return environment variables for processes on other machines; {} for native arithmetic."""
     return dict(PORTABLE) if _is_portable_requested() else {}
 
 

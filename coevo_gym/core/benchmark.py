@@ -121,7 +121,7 @@ class Evidence:
 
 
 class PanelEntry(NamedTuple):
-    """The panel entry of a task: keys by which other code finds it, and its content, not hashed.
+    """A task's panel entry: keys that identify it in other code bases, and its content, unhashed.
 
     Attributes:
         place: values by which other code finds the task, as JSON.
@@ -149,7 +149,7 @@ class Benchmark(Protocol):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the subsets of the benchmark's own tasks."""
+        """The names of the benchmark's subsets of native tasks."""
         ...
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
@@ -435,7 +435,7 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def tools_of(benchmark: Benchmark) -> str:
-    """Return the tools of all of a benchmark's tasks, as the JSON text of a request's ``tools``.
+    """Return the tools for all tasks of a benchmark, as JSON text for a request's ``tools``.
 
     This is the result of the benchmark's method ``tools()``, or ``"[]"`` without one. A call of a
     tool is an action in Hermes notation, or the result of the benchmark's method
@@ -456,7 +456,7 @@ def scenarios_of(benchmark: Benchmark, task: Task) -> frozenset[str]:
 
 
 def seen_subsets(benchmark: Benchmark) -> tuple[str, ...]:
-    """Return the subsets of held-out tasks that are set in training scenarios by definition.
+    """Return the subsets whose held-out tasks use training scenarios by definition.
 
     This is the benchmark's attribute ``seen_subsets``, or () without one.
     """
@@ -464,9 +464,9 @@ def seen_subsets(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def grows(benchmark: Benchmark) -> bool:
-    """Return True if exploration can find new tasks: unless the benchmark's ``grows`` is False.
+    """Return True if exploration can find new tasks, according to the benchmark's ``grows``.
 
-    Without growth, curricula practise the benchmark's own training tasks.
+    The default is True. Without growth, curricula practise the benchmark's own training tasks.
     """
     return bool(getattr(benchmark, "grows", True))
 
@@ -480,7 +480,7 @@ def starts_with_native_tasks(benchmark: Benchmark) -> bool:
 
 
 def asks_once(benchmark: Benchmark) -> bool:
-    """Return True if an episode has one request and ends with the first answer without a call.
+    """Return True if an episode has one request and ends at the first answer that has no call.
 
     This is the case if the benchmark's ``asks_once`` is True.
     """
@@ -497,7 +497,7 @@ def proposes_tasks(benchmark: Benchmark) -> bool:
 
 
 def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> tuple[str, ...]:
-    """Return rules for the tasks that a model may propose after these walks, as sentences.
+    """Return rules, as sentences, for the tasks that a model may propose after these walks.
 
     They cover what a model cannot see in its walks, such as products that belong to the test split.
     Return () if the benchmark has no method ``restrictions``.
@@ -514,13 +514,13 @@ def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> 
 
 
 def entry_of_whole_task(task: Task) -> PanelEntry:
-    """Return an entry without a place, with one part that is all of a task's content."""
+    """Return a panel entry without a place, whose only part is the task's entire content."""
     models = (model.model_dump(mode="json") for model in (task.world, task.verifier))
     return PanelEntry({}, {"task": [task.instruction, *models]})
 
 
 def panel_entry_of(benchmark: Benchmark, task: Task) -> PanelEntry:
-    """Return the panel entry of a task: the keys by which other code finds it, and its content.
+    """Return a task's panel entry: keys that identify it in other code bases, and its content.
 
     For native tasks, this is the result of the benchmark's method ``panel_entry(task)``, if it has
     one. Otherwise, it is the result of :func:`entry_of_whole_task`.
@@ -532,14 +532,14 @@ def panel_entry_of(benchmark: Benchmark, task: Task) -> PanelEntry:
 
 
 def panel_task_of(benchmark: Benchmark, task: Task) -> PanelTask:
-    """Return the line of a task in a panel, with a hash of each part of its content."""
+    """Return a task's line in a panel, with a hash of each part of the task's content."""
     place, parts = panel_entry_of(benchmark, task)
     hashes = {name: hash_content(content) for name, content in parts.items()}
     return PanelTask(id=task.name, scenario=task.scenario, place=place, parts=hashes)
 
 
 def data_versions_of(benchmark: Benchmark, task: Task) -> dict[str, str]:
-    """Return the versions and hashes of the data that one of a benchmark's own tasks is made from.
+    """Return the versions and hashes of the data from which a native task is made.
 
     Return {} if the benchmark has no method ``data_versions(task)``.
 

@@ -149,7 +149,7 @@ class Context(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash of this context's kind, task, actions, outcome, summary and target."""
+        """A short hash of this context's kind, task, actions, outcome, summary and target."""
         content = [self.kind, self.task.id, self.actions, self.success, self.summary]
         return digest([*content, self.target] if self.target else content)
 
@@ -193,7 +193,7 @@ class Proposal(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash of the proposal."""
+        """A short content hash of the proposal."""
         return digest(self.model_dump(mode="json"))
 
 
@@ -227,7 +227,7 @@ class Draft(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash of the draft."""
+        """A short content hash of the draft."""
         return digest(self.model_dump(mode="json"))
 
 
@@ -321,7 +321,7 @@ class Round(FrozenModel):
 
     @property
     def n_wanted(self) -> int:
-        """Number of accepted tasks after which the round ends. 0 explores every context."""
+        """The number of accepted tasks after which the round ends. 0 explores every context."""
         return self.n_unguided or self.n_enough
 
     @classmethod
@@ -358,5 +358,5 @@ class RoundResult(FrozenModel):
 
     @property
     def draft_verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts on drafts. Verdicts on skipped contexts are not included."""
+        """The verdicts on drafts, leaving out the verdicts on skipped contexts."""
         return tuple(verdict for verdict in self.verdicts if verdict.draft_id)

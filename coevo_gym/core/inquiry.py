@@ -100,7 +100,7 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def study_scope(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return a context manager that records the model queries of a study during a learner step.
+        """Return a context manager that records a study's model queries during a learner step.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
         per round apply to each study separately.
@@ -128,7 +128,7 @@ class AnswerStore(Protocol):
     """Storage for recorded model answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
-        """Return the stored answers by key, without keys that have no answer."""
+        """Return the stored answers by key, leaving out keys that have no answer."""
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:

@@ -1,4 +1,4 @@
-"""Notations in which models are trained to call tools, with their readers and writers.
+"""Notations for tool calls that models are trained on, each with a reader and a writer.
 
 Readers accept any text: a call that cannot be parsed becomes a
 :class:`~coevo_gym.core.tool_calls.Malformed`. Reading takes time linear in the length of the text.
@@ -46,7 +46,7 @@ class Notation(NamedTuple):
 
 
 def read_calls(notation: str, answer: str, tools: str) -> tuple[Call | Malformed, ...]:
-    """Read the calls in an answer that contains no thoughts.
+    """Read the tool calls in an answer whose thoughts have already been removed.
 
     Args:
         notation: a name in :data:`NOTATIONS`.
@@ -57,7 +57,7 @@ def read_calls(notation: str, answer: str, tools: str) -> tuple[Call | Malformed
 
 
 def read_action_calls(action: str, tools: str = "[]") -> tuple[Call | Malformed, ...]:
-    """Read the calls in an env's action: in Hermes notation, or a Python list of calls.
+    """Read the calls in an env's action, written in Hermes notation or as a Python list.
 
     Args:
         action: the action; thoughts in it are ignored.
@@ -69,7 +69,7 @@ def read_action_calls(action: str, tools: str = "[]") -> tuple[Call | Malformed,
 
 @lru_cache(maxsize=256)
 def parameter_schemas(tools: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the JSON schema of each tool's parameters, by the tool's name."""
+    """Return the JSON schema of each tool's parameters, keyed by tool name."""
     functions = (tool["function"] for tool in json.loads(tools))
     return {function["name"]: function.get("parameters", {}) for function in functions}
 
@@ -77,8 +77,9 @@ def parameter_schemas(tools: str) -> Mapping[str, Mapping[str, Any]]:
 def _read_qwen3_coder(
     text: str, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Call | Malformed, ...]:
-    """Read ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>``.
+    """Read calls in the XML-like notation of Qwen3-Coder.
 
+    ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`` is a call.
     Line breaks between a value and its tags are removed. A value is converted to the type in the
     tool's schema, or remains text if it does not fit the type.
     """
@@ -101,7 +102,10 @@ _VALUE_ENDS, _FUNCTION_ENDS = "</parameter>", "</function>"
 def _read_xml_call(
     text: str, start: int, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Call | Malformed, int]:
-    """Read the call at ``start``. Return it and the position after it; -1 at the end."""
+    """Read the call that begins at ``start``.
+
+    Return it and the position after it; -1 at the end.
+    """
 
     def reject(reason: str, place: int) -> tuple[Malformed, int]:
         stop = text.find(CLOSE, place)

@@ -91,7 +91,7 @@ class Notes(Sequence[Note]):
         self._about = {key: tuple(group) for key, group in about.items()}
 
     def of(self, kind: str, group_id: str, index: int) -> tuple[Note, ...]:
-        """Return the notes of one kind about one trajectory, in the order written."""
+        """Return the notes of one kind about one trajectory, in the order they were written."""
         return self._about.get((kind, group_id, index), ())
 
     @overload

@@ -33,7 +33,7 @@ def is_import_path(value: object) -> bool:
 
 
 def origin_of(path: str) -> str:
-    """Return the file or module in an import path."""
+    """Return the file or module part of an import path."""
     return path.rpartition(":")[0]
 
 
@@ -43,7 +43,7 @@ def is_python_file(origin: str) -> bool:
 
 
 def absolute_import_path(folder: Path, path: str) -> str:
-    """Return an import path with an absolute file. A relative file is in ``folder``."""
+    """Return an import path with its file made absolute. A relative file is in ``folder``."""
     origin, _, name = path.rpartition(":")
     return (
         f"{(folder / Path(origin).expanduser()).resolve()}:{name}"
@@ -131,7 +131,7 @@ def _import_module(name: str) -> ModuleType:
     except Exception as error:  # the user's module may raise anything
         raise ConfigError(
             f"The module {name!r} cannot be imported: {type(error).__name__}: {error}. Install it, "
-            "or give the path of a file, as file.py:object."
+            "or specify a file in the form file.py:object."
         ) from error
 
 

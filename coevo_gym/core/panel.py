@@ -1,4 +1,4 @@
-"""Panels, protocols and citations: together they say what a number is a result of.
+"""Panels, protocols and citations, which together state exactly what a number measures.
 
 A *panel* is a fixed list of tasks and says what is played. It stores a hash of each task's content,
 and what other code needs to find the task, but no content. An *evaluation protocol* says how the
@@ -61,7 +61,7 @@ def is_panel_file(name: str) -> bool:
 
 
 def hash_content(content: Any) -> str:
-    """Return the SHA-256 of a text in UTF-8, or of the canonical JSON of another JSON value.
+    """Return the SHA-256 of a string's UTF-8 bytes, or of any other JSON value's canonical text.
 
     Canonical JSON has sorted keys and no spaces, and its characters are not escaped.
     """
@@ -86,7 +86,7 @@ class PanelTask(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """The hash of the task's content, which is the hash of :attr:`parts`."""
+        """The hash of the task's content, computed from :attr:`parts`."""
         return hash_content(dict(self.parts))
 
 
@@ -113,7 +113,7 @@ class Panel(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """The hash of everything but the panel's name and description."""
+        """The hash of everything in the panel except its name and description."""
         content = self.model_dump(mode="json", exclude={"name", "about"})
         return hash_content(content)
 
@@ -123,7 +123,7 @@ class Panel(FrozenModel):
         return f"{self.name}@{self.hash[:CITED_DIGITS]}"
 
     def to_json(self) -> str:
-        """Return the panel as the text of a file with one line per task.
+        """Return the text of the panel's file, which has one line per task.
 
         Equal panels have the same text, to the byte.
         """
@@ -161,8 +161,8 @@ class Panel(FrozenModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             form = data.get("format") if isinstance(data, dict) else None
             raise ConfigError(
-                f"{source} is not a panel file of this version: its key 'format' must be "
-                f"{FORMAT!r}, got {form!r}. {advice}"
+                f"{source} is not a panel file that this version of coevo_gym can read: its key "
+                f"'format' must be {FORMAT!r}, got {form!r}. {advice}"
             )
         stated = data.pop("hash", None)
         rows = data.get("tasks")
@@ -191,7 +191,7 @@ class Panel(FrozenModel):
 
 
 def _to_row(task: PanelTask) -> dict[str, Any]:
-    """Return a task as the object in a panel file."""
+    """Convert a task to the JSON object that a panel file contains."""
     return {
         "id": task.id,
         "hash": task.hash,
@@ -206,19 +206,19 @@ def _sort_keys(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_line(value: Any) -> str:
-    """Return a JSON value on one line, in the order of its keys."""
+    """Format a JSON value on one line, keeping the order of its keys."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def changed_parts(wanted: PanelTask, actual: PanelTask) -> Iterator[str]:
-    """Yield the names of the parts that differ between two states of a task."""
+    """Yield the names of the parts that differ between two versions of a task."""
     for part in sorted({*wanted.parts, *actual.parts}):
         if wanted.parts.get(part) != actual.parts.get(part):
             yield part
 
 
 class EvalProtocol(FrozenModel):
-    """The settings that say how the tasks of an evaluation are played.
+    """The settings that determine how the tasks of an evaluation are played.
 
     Attributes:
         parts: the settings, by name.
@@ -228,11 +228,11 @@ class EvalProtocol(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """The hash of the parts."""
+        """The hash of the protocol's settings."""
         return hash_content(thaw(self.parts))
 
     def differences(self, other: EvalProtocol) -> tuple[str, ...]:
-        """Return the names of the parts that differ, or that only one of the protocols has."""
+        """Return the names of the settings that differ, or that only one of the protocols has."""
         names = {**self.parts, **other.parts}
         missing = object()
         return tuple(
@@ -252,7 +252,7 @@ _CITATION = re.compile(
 
 
 class Citation(FrozenModel):
-    """An evaluation's result in one line.
+    """An evaluation's result as one line that can be cited.
 
     Attributes:
         panel: name of the panel.
@@ -288,7 +288,7 @@ class Citation(FrozenModel):
 
     @classmethod
     def parse(cls, line: str) -> Citation:
-        """Read a citation.
+        """Parse the line of text that contains a citation.
 
         Raises:
             ConfigError: if the line is not a citation.
@@ -296,8 +296,8 @@ class Citation(FrozenModel):
         match = _CITATION.fullmatch(line.strip())
         if match is None:
             raise ConfigError(
-                f"{line.strip()[:200]!r} is not the last line of an evaluation's result. Its form "
-                "is: PANEL@HASH: success … % [LOW, HIGH], N tasks x K, protocol HASH, POLICY, "
+                f"{line.strip()[:200]!r} is not the last line of an evaluation result, which has "
+                "the form PANEL@HASH: success … % [LOW, HIGH], N tasks x K, protocol HASH, POLICY, "
                 "coevo_gym VERSION."
             )
         return cls.model_validate(match.groupdict())

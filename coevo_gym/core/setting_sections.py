@@ -1,4 +1,4 @@
-"""Settings sections: nested pydantic models. Some sections have several kinds."""
+"""Sections of settings, which are nested pydantic models. Some sections have several kinds."""
 
 from __future__ import annotations
 

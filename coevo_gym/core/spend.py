@@ -69,17 +69,17 @@ class Usage(FrozenModel):
 
     @property
     def requests(self) -> int:
-        """Number of requests answered by a model or from recorded answers."""
+        """The number of requests answered by a model or from recorded answers."""
         return self.calls + self.cached
 
     @property
     def tokens(self) -> int:
-        """Total number of prompt and completion tokens."""
+        """The total number of prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def questions(self) -> int:
-        """Number of questions asked, whether or not they were answered."""
+        """The number of questions asked, whether or not they were answered."""
         return self.used + self.repaired + self.by_rule
 
 
@@ -219,7 +219,7 @@ class Scopes:
 
     @property
     def path(self) -> str:
-        """Full name of this thread's current scope, or "" outside any scope."""
+        """The full name of this thread's current scope, or "" outside any scope."""
         path: str = getattr(self._here, "path", "")
         return path
 
@@ -466,7 +466,7 @@ class Meter:
         self._total += cost
 
     def _begin_scope(self, path: str) -> None:
-        """Open a scope's round, and reset the cost of an earlier attempt at the scope."""
+        """Open the round of a scope, and set aside the cost of an earlier attempt at the scope."""
         with self._lock:
             round = _round_of(path)
             self._open.add(round)

@@ -60,7 +60,7 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Rate:
-    """Success rate on a set of tasks.
+    """The success rate on a set of tasks.
 
     Attributes:
         tasks: number of tasks with at least one finished episode.

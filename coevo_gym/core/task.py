@@ -315,9 +315,9 @@ class Task(FrozenModel):
 
     @cached_property
     def id(self) -> str:
-        """Content hash (sha256, hex) of the task. It does not include labels such as name, split,
-        solution and provenance, so a task found twice has one id, and a copy of a test task is
-        recognised regardless of the split the task claims.
+        """The content hash (SHA-256, hex) of the task. It does not include labels such as name,
+        split, solution and provenance, so a task found twice has one id, and a copy of a test task
+        is recognised regardless of the split the task claims.
         """  # noqa: D205
         content = [
             SCHEMA_VERSION,

@@ -82,7 +82,7 @@ def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_line(line: bytes) -> str:
-    """Return a line of a task file as text.
+    """Decode a line of a task file.
 
     Raises:
         TaskError: if it is not UTF-8.

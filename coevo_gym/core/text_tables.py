@@ -1,4 +1,4 @@
-"""Cells and rows of tables in Markdown and CSV."""
+"""Functions that format Markdown tables and the cells of CSV files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coevo_gym.core.spaces import make_visible
 
 
 def csv_cell(value: object) -> object:
-    """Return a value for a CSV file, without control characters or formulas of a spreadsheet."""
+    """Make a value safe for a CSV file by escaping control characters and spreadsheet formulas."""
     if not isinstance(value, str):
         return value
     text = make_visible(value)

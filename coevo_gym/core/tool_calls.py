@@ -136,7 +136,7 @@ def tool_calls_to_hermes(tool_calls: object) -> str:
 
 
 def _write_blocks(values: Iterable[object]) -> str:
-    """Write JSON values between tags. Thought tags are escaped, because they would hide calls."""
+    """Write JSON values between call tags. Thought tags, which would hide calls, are escaped."""
     texts = (json.dumps(value, ensure_ascii=False) for value in values)
     return "\n".join(f"{OPEN}\n{_THOUGHT.sub(_ESCAPED, text)}\n{CLOSE}" for text in texts)
 
@@ -298,7 +298,7 @@ def _literal_value(node: ast.expr, known: Mapping[str, Any] | None = None) -> An
 
 
 class _Names(ast.NodeTransformer):
-    """A transformer that replaces known names by their values."""
+    """A transformer that replaces known names with their values."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         self._known = known

@@ -283,7 +283,7 @@ class Trajectory(EpisodeRecord):
 
     @property
     def policy_versions(self) -> frozenset[int]:
-        """Versions of the policy that acted in the episode.
+        """The versions of the policy that acted in the episode.
 
         There are several if the weights changed during the episode. If the decisions do not record
         a version, ``policy_version`` is used.
@@ -327,7 +327,7 @@ class Group:
 
     @property
     def staleness(self) -> int:
-        """Age of the oldest policy that acted in the group, measured in policy versions."""
+        """The age of the oldest policy that acted in the group, measured in policy versions."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)

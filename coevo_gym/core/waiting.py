@@ -50,7 +50,7 @@ def forbid_setup() -> AbstractContextManager[None]:
 
 
 def is_setup_forbidden() -> bool:
-    """Return True if the caller is inside an :func:`forbid_setup` context."""
+    """Return True if the caller is inside a :func:`forbid_setup` context."""
     return _looking.get()
 
 
@@ -139,18 +139,18 @@ class Pace:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds elapsed so far."""
+        """The number of seconds elapsed so far."""
         return self._clock() - self._begun
 
     @property
     def rate(self) -> float | None:
-        """Amount of work done per second, or None before any progress."""
+        """The amount of work done per second, or None before any progress."""
         (first, before), (last, now) = self._marks[0], self._marks[-1]
         return (now - before) / (last - first) if last > first and now > before else None
 
     @property
     def estimated_total_s(self) -> float | None:
-        """Estimated total time in seconds, or None before any progress."""
+        """The estimated total time in seconds, or None before any progress."""
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:

@@ -203,7 +203,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Names of the engine operations that the last step ran."""
+        """The names of the engine operations that the last step ran."""
         return self._frame.calls
 
     def reset(
@@ -395,7 +395,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @classmethod
     def worker_class_and_state(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
-        """Return the class of this env's copies in workers, and attributes that only they have.
+        """Return the class of this env's copies in workers, and attributes unique to the copies.
 
         Workers must be able to import the class.
         """

@@ -108,7 +108,7 @@ class ProposableFolder:
         return self._tasks.side_of(task)
 
     def scenarios_of(self, task: Task) -> Collection[str]:
-        """Return the scenarios of the native tasks with the same goal; () if unknown.
+        """Return the scenarios of the native tasks that share the task's goal; () if unknown.
 
         They come from a function ``scenarios_of`` in the benchmark's ``tasks.py``, if it has one.
         """
@@ -146,7 +146,7 @@ class ProposableFolder:
         return tags
 
     def panel_entry(self, task: Task) -> PanelEntry:
-        """Return the panel entry of a task: the keys by which other code finds it, and its content.
+        """Return a task's panel entry: keys that identify it in other code bases, and its content.
 
         They come from a function ``panel_entry`` in the benchmark's ``tasks.py``, if it has one.
         Otherwise there is no place, and all the content is one part.

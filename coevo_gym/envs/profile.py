@@ -65,7 +65,7 @@ class Preference(FrozenModel):
 
 
 class PreferenceSettings(FrozenModel):
-    """Settings for the user requests that a model proposes; none: the benchmark's preference."""
+    """Settings for the user requests that a model proposes, which override the benchmark's own."""
 
     entities: int | None = Field(default=None, ge=1)
     """Approximate number of kinds of objects that a request involves."""
@@ -78,7 +78,7 @@ class PreferenceSettings(FrozenModel):
     results. 3: later operations can be chosen only after seeing earlier results."""
 
     def apply_to(self, preference: Preference) -> Preference:
-        """Return a benchmark's preference with the values that are set here."""
+        """Return a benchmark's preference, with the values set here in place of its own."""
         return preference.model_copy(update=self.model_dump(exclude_none=True))
 
 

@@ -52,7 +52,7 @@ class EnvPool:
 
     @contextmanager
     def lend_envs(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
-        """Context manager that lends envs and, on exit, closes any that were not returned."""
+        """Lend envs during a ``with`` block, and close any that were not returned."""
         scope = object()
 
         def take() -> gym.Env[str, str]:

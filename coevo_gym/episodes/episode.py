@@ -45,7 +45,7 @@ class Episode(Protocol[RecordT_co]):
 
     @property
     def seed(self) -> int:
-        """Seed of the episode's env."""
+        """The seed of the episode's env."""
         ...
 
     def show(self, view: View) -> View:
@@ -256,7 +256,7 @@ class AnswerCounts(NamedTuple):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each kind among all answers; NaN if there are none."""
+        """The share of each kind among all answers; NaN if there are none."""
         kinds = {"empty": self.empty, "cut": self.cut, "invalid": self.invalid}
         return {kind: n / self.total if self.total else math.nan for kind, n in kinds.items()}
 

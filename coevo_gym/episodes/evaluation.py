@@ -67,7 +67,7 @@ class Evaluation:
 
     @cached_property
     def rate(self) -> Rate:
-        """Success rate over tasks (AppWorld's task goal completion).
+        """The success rate over tasks (AppWorld's task goal completion).
 
         It is the mean over tasks of the share of successful episodes. Its 95% Wilson interval
         counts each task once.
@@ -76,12 +76,12 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float:
-        """Success rate over tasks; see :attr:`rate` for its confidence interval."""
+        """The success rate over tasks; see :attr:`rate` for its confidence interval."""
         return self.rate.success
 
     @property
     def scenario_success_rate(self) -> float:
-        """Share of scenarios in which every episode succeeded.
+        """The share of scenarios in which every episode succeeded.
 
         This is AppWorld's scenario goal completion, excluding scenarios with a lost episode; NaN if
         no scenario is left.
@@ -97,23 +97,23 @@ class Evaluation:
 
     @property
     def mean_score(self) -> float:
-        """Mean score in [0, 1], averaged over the episodes of each task and then over tasks."""
+        """The mean score in [0, 1], averaged over the episodes of each task and then over tasks."""
         tried = self.by_task.values()
         return _mean([_mean([line.score for line in lines]) for lines in tried])
 
     @property
     def n_lost(self) -> int:
-        """Number of episodes lost to an engine or model fault. No metric includes them."""
+        """The number of episodes lost to an engine or model fault. No metric includes them."""
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property
     def mean_steps(self) -> float:
-        """Mean env steps per finished episode."""
+        """The mean number of env steps per finished episode."""
         return _mean([line.steps for line in self.lines])
 
     @property
     def env_steps(self) -> int:
-        """Number of env steps taken, including those in lost episodes."""
+        """The number of env steps taken, including those in lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property

@@ -1,4 +1,4 @@
-"""Running episodes, each with its env and its agent's answers so far."""
+"""Episodes in progress, each with its env and its agent's answers so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SELDOM = 1_000
 
 @contextmanager
 def make_full_gc_rare() -> Iterator[None]:
-    """Context manager that makes full garbage collections less frequent.
+    """Make full garbage collections less frequent during a ``with`` block.
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
     once because they are not in a cycle. Python counts the dropped objects as if they still
@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """A running episode in its own env. No other code may use the env until the episode ends.
+    """An episode in progress in its own env. No other code may use the env until the episode ends.
 
     Attributes:
         usage: model usage in the episode so far.
@@ -70,7 +70,7 @@ class LiveEpisode(Generic[RecordT]):
 
     @property
     def env_steps(self) -> int:
-        """Number of env steps taken so far."""
+        """The number of env steps taken so far."""
         return len(self._acts)
 
     def begin(self) -> Lost | None:

@@ -143,7 +143,7 @@ class Runner:
         live: Sequence[LiveEpisode[RecordT]],
         take: _Take,
     ) -> list[LiveEpisode[RecordT]]:
-        """Remove the episodes that may begin now from the queue, and give each an env."""
+        """Take the episodes that may begin now off the queue, and give each an env."""
         usages = [episode.usage for episode in live]
         begun = []
         while self.admission.allows(usages) and waiting and len(usages) < self.envs.max_envs:

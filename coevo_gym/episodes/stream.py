@@ -121,12 +121,12 @@ class EpisodeStream(Generic[RecordT]):
 
     @property
     def n_live(self) -> int:
-        """Number of episodes that have begun but whose outcomes have not been returned yet."""
+        """The number of episodes that have begun but whose outcomes have not been returned yet."""
         return len(self._live)
 
     @property
     def live_usages(self) -> list[Usage]:
-        """Model usage of each live episode so far."""
+        """The model usage of each live episode so far."""
         return [live.usage for live in self._live]
 
     @property
@@ -136,7 +136,7 @@ class EpisodeStream(Generic[RecordT]):
 
     @property
     def live_env_steps(self) -> int:
-        """Number of env steps that the live episodes have taken so far."""
+        """The number of env steps that the live episodes have taken so far."""
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:

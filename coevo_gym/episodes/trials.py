@@ -122,28 +122,28 @@ class Trials:
 
     @property
     def rates_by_trial(self) -> tuple[float, ...]:
-        """Share of tasks solved by the end of each trial; see :func:`solved_shares`."""
+        """The share of tasks solved by the end of each trial; see :func:`solved_shares`."""
         return solved_shares([(line.id, line.sample, line.success) for line in self.lines], self.n)
 
     @property
     def n_lost(self) -> int:
-        """Number of tasks with a lost episode to rerun. Later rates exclude these tasks."""
+        """The number of tasks with a lost episode to rerun. Later rates exclude these tasks."""
         over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
         return len(self.tasks) - len(over)
 
     @property
     def n_to_reflect_on(self) -> int:
-        """Number of failed trials that were not the last trial allowed for their task."""
+        """The number of failed trials that were not the last trial allowed for their task."""
         return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
 
     @property
     def env_steps(self) -> int:
-        """Number of env steps taken, including those in lost episodes."""
+        """The number of env steps taken, including those in lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property
     def usage(self) -> Usage:
-        """Cost of the finished episodes and of all reflections."""
+        """The cost of the finished episodes and of all reflections."""
         return sum((line.usage for line in self.lines), self.reflecting)
 
     @property

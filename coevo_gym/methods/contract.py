@@ -154,7 +154,7 @@ def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> No
 
 
 def _make_mixed_groups(benchmark: str) -> list[Group]:
-    """Return groups of random episodes, of which every second is labelled a success."""
+    """Create groups of random episodes, and label every second episode a success."""
     from coevo_gym.agents.choice import ChoiceAgent
     from coevo_gym.agents.tiny import TinyPolicy
 

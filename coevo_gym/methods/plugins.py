@@ -83,7 +83,7 @@ def _load_specs(path: Path) -> list[MethodSpec]:
 
 
 class OwnComponent(NamedTuple):
-    """A method or learner in the files of a project.
+    """A method or learner defined in a project's files.
 
     Attributes:
         kind: ``method`` or ``learner``.
@@ -145,7 +145,7 @@ def _learners_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _string_arguments(node: ast.expr, function: str) -> list[str]:
-    """Return the strings among the positional arguments of a call to a function."""
+    """Return the string literals among the positional arguments of a call to ``function``."""
     if not isinstance(node, ast.Call):
         return []
     called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func

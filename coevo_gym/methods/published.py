@@ -1,4 +1,4 @@
-"""Published settings of the papers, and functions that report how a run's settings differ.
+"""The papers' published settings, and functions that report how a run's settings differ.
 
 CoEvolve's settings are from its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's from its Table 5
 (arXiv 2606.10917), and AgentEvolver's from its published code, with the lower clip from the paper

@@ -115,7 +115,7 @@ class Assembly:
         return find_panel(entry) if self.run_folder is None else self.run_folder.read_panel(name)
 
     def _tasks_of_panel(self, panel: Panel) -> Sequence[Task]:
-        """Return the tasks of a panel, if the run can play them and does not train on them.
+        """Return a panel's tasks if the run can play them and does not train on them.
 
         Raises:
             ConfigError: if the panel is for another benchmark, or needs an env argument that a
@@ -175,7 +175,7 @@ class Assembly:
         return {**sets, "demonstrated": self.demonstrations} if self.demonstrations else sets
 
     def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
-        """Return the tasks of a split to evaluate, ordered by id.
+        """Return the tasks to evaluate in a split, ordered by id.
 
         The settings ``evaluation.n_tasks`` and ``.per_scenario`` limit their number.
         """
@@ -471,7 +471,7 @@ def check_gate_models(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
 
 @contextmanager
 def configure_torch(config: RunConfig) -> Iterator[None]:
-    """Context manager that makes PyTorch's results depend on the machine as little as possible.
+    """Make PyTorch's results in a ``with`` block depend on the machine as little as possible.
 
     The arithmetic is the one in the settings, unless PyTorch has already computed something. The
     tiny policy runs in one thread: a second one would not make it faster, and results do not depend
@@ -494,7 +494,7 @@ def configure_torch(config: RunConfig) -> Iterator[None]:
 
 @contextmanager
 def raise_restore_errors(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
-    """Context manager that raises a StoreError if a checkpoint cannot be restored.
+    """Raise a StoreError if a checkpoint cannot be restored in the ``with`` block.
 
     Raises:
         StoreError: if the checkpoint does not match the run, or contains weights that are not

@@ -172,7 +172,7 @@ class RunProgress:
 
 
 class _Teller(logging.Handler):
-    """Log handler that shows warnings and progress messages to the user."""
+    """A log handler that shows warnings and progress messages to the user."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -185,7 +185,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def send_logs_to(say: Callable[[str], None]) -> Iterator[None]:
-    """Context manager that sends the package's log messages only to ``say``."""
+    """Send the package's log messages only to ``say`` during a ``with`` block."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:

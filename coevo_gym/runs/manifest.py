@@ -126,7 +126,7 @@ def config_in(manifest: Any, where: str) -> RunConfig:
 
 
 def freeze_arithmetic_for(config: RunConfig) -> Arithmetic:
-    """Return the arithmetic that a policy computes with in this process.
+    """Lock in and return the arithmetic that a policy uses in this process.
 
     Imports PyTorch, whose choice of kernels cannot be changed afterwards.
     """
@@ -135,7 +135,7 @@ def freeze_arithmetic_for(config: RunConfig) -> Arithmetic:
 
 
 def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
-    """Return the last arithmetic of a run.
+    """Return the arithmetic that a run used last.
 
     Raises:
         StoreError: if the manifest is damaged.
@@ -146,14 +146,14 @@ def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
     except (LookupError, TypeError) as error:
         stored = manifest.get("arithmetic")
         raise StoreError(
-            f"The entry 'arithmetic' of the manifest has no readable arithmetic: {stored!r}."
+            f"The entry 'arithmetic' in the manifest is not valid: {stored!r}."
         ) from error
 
 
 def check_and_record_arithmetic(
     folder: RunFolder, manifest: dict[str, Any], here: Arithmetic, *, ignore: bool = False
 ) -> list[str]:
-    """Check that this process computes like the run's earlier ones, and record its arithmetic.
+    """Compare this process's arithmetic with the run's last one, and record any change.
 
     Returns:
         One sentence if results may differ, or [].

@@ -77,7 +77,7 @@ class Sink(Protocol):
     """
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Log metrics.
+        """Log the arm's metrics at one step.
 
         Calls arrive in the order of the steps, with several calls per step. Each number arrives
         once, even if the run was killed and resumed.

@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first signal stops a run after its current step, the second at once."""
+"""Ctrl-C handling: the first signal stops a run after its current step, the second right away."""
 
 from __future__ import annotations
 

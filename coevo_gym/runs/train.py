@@ -331,7 +331,7 @@ class _Run:
     def _evaluate(
         self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
     ) -> Evaluation:
-        """Evaluate an agent on the held-out or the given tasks, as a phase of its own."""
+        """Evaluate an agent on the held-out tasks or the given tasks, as a separate phase."""
         tasks = self.assembly.held_out_tasks if tasks is None else tasks
         n = len(tasks) * self.config.evaluation.samples
         self.progress.begin_phase(phase, total=n)

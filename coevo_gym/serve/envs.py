@@ -89,7 +89,7 @@ class LocalSession(TaskSession):
         return self._session.metrics()
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return an env seed for a ticket's episode."""
+        """Return the env seed for a ticket's episode."""
         return self._session.seed_of(ticket)
 
     def close_spent_step(self) -> None:
@@ -265,7 +265,7 @@ class EnvsAPI:
 
 
 def _parse_message(text: str) -> tuple[str, dict[str, Any], str | None]:
-    """Parse a message. Return its type, its data, and an error response or None."""
+    """Parse a client's message. Return its type, its data, and an error response or None."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -208,7 +208,7 @@ class Journal:
             self._db.close()
 
     def _check_in_place(self) -> None:
-        """Check that the next process will find what has been written.
+        """Check that the file is still in place, so that the next process will find it.
 
         Raises:
             StoreError: if the file or its log is no longer the one that was opened.

@@ -178,7 +178,7 @@ class Recorded:
 
     @contextmanager
     def break_on_error(self, what: str) -> Iterator[None]:
-        """Mark the session as broken on any exception. Its journal may no longer be complete.
+        """Mark the session as broken if an exception occurs, because its journal may lack a call.
 
         Raises:
             StoreError: for any exception.

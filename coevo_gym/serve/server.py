@@ -77,7 +77,7 @@ class ServedCurriculum:
 
     @property
     def bench(self) -> Benchmark:
-        """The benchmark object."""
+        """The benchmark whose tasks the server provides."""
         return get_benchmark(self.benchmark)
 
     def make_env(self, split: str) -> gym.Env[str, str]:

@@ -32,7 +32,7 @@ class TakeByName(Take):
 
 @dataclass(frozen=True, kw_only=True)
 class GiveBackLost(GiveBack):
-    """A :class:`GiveBack` with one of the reasons that a client can have."""
+    """A :class:`GiveBack` that allows only the reasons that a client may give."""
 
     reason: Literal[EndReason.ABANDONED, EndReason.WORKER_LOST, EndReason.MODEL_LOST] = (
         EndReason.ABANDONED

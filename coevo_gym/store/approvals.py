@@ -1,4 +1,4 @@
-"""Permissions for settings from other people's files: to run Python code and to send API keys.
+"""Permissions that settings from other people's files need: to run code or send API keys.
 
 An approval that is stored also holds for later commands of this user, such as ``coevo resume``.
 """

@@ -206,7 +206,7 @@ class RunStore(RunReader):
                 self._insert("notes", arm, step, number, *row)
 
     def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
-        """Store each memory's advice that a step changed, replacing older records of the step."""
+        """Store the advice that a step changed in each memory, replacing the step's records."""
         with self._transaction():
             self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))
             for memory, states in changes.items() if self.record != "none" else ():

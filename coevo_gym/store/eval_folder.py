@@ -125,7 +125,7 @@ class EvalFolder:
 
     @property
     def endpoint(self) -> Path:
-        """File with the requests and tokens of the policy's endpoint, in all starts together."""
+        """File with the counts of endpoint requests and tokens, summed over all starts."""
         return self.path / "endpoint.json"
 
     @property
@@ -135,7 +135,7 @@ class EvalFolder:
 
     @property
     def panel(self) -> Path:
-        """File with the panel of the tasks to play."""
+        """File with the panel of tasks to evaluate."""
         return self.path / "panel.json"
 
     @classmethod
@@ -230,7 +230,7 @@ class EvalFolder:
         return config
 
     def write_panel(self, panel: Panel) -> None:
-        """Write the panel of the tasks to play, unless it is written already.
+        """Write the panel of tasks to evaluate, unless the file already exists.
 
         Raises:
             StoreError: if it cannot be written.
@@ -239,7 +239,7 @@ class EvalFolder:
             write_atomic(self.panel, panel.to_json().encode())
 
     def read_panel(self) -> Panel:
-        """Return the panel of the tasks to play.
+        """Return the panel of tasks to evaluate.
 
         Raises:
             ConfigError: if the file is missing, or was edited.

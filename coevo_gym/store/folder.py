@@ -97,7 +97,7 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def write_panel(self, name: str, panel: Panel) -> None:
-        """Write the run's copy of a panel that it is evaluated on.
+        """Store a copy of a panel on which the run is evaluated.
 
         Raises:
             StoreError: if it cannot be written.
@@ -107,7 +107,7 @@ class RunFolder:
         write_atomic(self.panels / f"{name}.json", panel.to_json().encode())
 
     def read_panel(self, name: str) -> Panel:
-        """Return the run's copy of a panel that it is evaluated on.
+        """Return the run's stored copy of a panel.
 
         Raises:
             ConfigError: if the copy is missing, or was edited.
@@ -135,7 +135,7 @@ class RunFolder:
 
     @classmethod
     def _describe_non_run(cls, path: Path) -> str:
-        """Describe a folder that is not a run, as the end of a message."""
+        """Explain why a folder is not a run, in words that complete an error message."""
         if runs := cls.of_table(path):
             n = f"{len(runs)} run{'s' * (len(runs) > 1)}"
             return f", but contains {n}. Name one, such as {runs[0].path}."
@@ -375,7 +375,7 @@ _ADVICE = {
 
 
 def read_panel_copy(path: Path, otherwise: str) -> Panel:
-    """Read a panel that was copied beside the results on it.
+    """Read the copy of a panel that is stored next to its results.
 
     Args:
         path: path of the copy.
@@ -388,7 +388,7 @@ def read_panel_copy(path: Path, otherwise: str) -> Panel:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}), so the tasks of this panel are not known. "
+            f"{path} cannot be read ({error.strerror}), so the tasks in this panel are unknown. "
             f"Restore the file, or {otherwise}."
         ) from error
     return Panel.from_json(text, str(path))

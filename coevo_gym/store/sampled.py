@@ -24,7 +24,7 @@ Keep = Callable[[str], Any]
 
 
 class ChoicesMade(NamedTuple):
-    """A policy's choice among candidates.
+    """A stored choice that a policy made among candidate actions.
 
     Attributes:
         choices: the candidates.

@@ -1,4 +1,4 @@
-"""Routing for the viewer's JSON API: maps paths to handlers, for both the server and exports."""
+"""Routing for the viewer's JSON API, which maps paths to handlers for the server and exports."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def to_lower_case(text: str) -> str:
 
 
 def task_search_text(name: str, id: str, instruction: str) -> str:
-    """Return the text that a word search compares with its words for a task."""
+    """Return the text about a task in which a search looks for words."""
     return to_lower_case(f"{name} {id} {instruction}")
 
 

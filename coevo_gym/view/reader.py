@@ -222,7 +222,7 @@ class ViewReader(RunReader):
         return set(self._rows(query, policy))
 
     def _episode_body(self, table: str, arm: str, group: str, position: int) -> Any:
-        """Return the body that a table contains for an episode, or None if there is none."""
+        """Return an episode's body from the given table, or None if the table does not have it."""
         place = "arm = ? AND group_id = ? AND position = ?"
         query = f"SELECT body FROM {table} WHERE {place}"  # noqa: S608 (constants)
         rows = self._rows(query, arm, group, position)

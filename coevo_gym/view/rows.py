@@ -124,7 +124,7 @@ class TaskBrief(Shape):
 
 
 class SignalView(Shape):
-    """A signal that an episode reveals a weakness in the policy.
+    """A signal found in an episode, which indicates a weakness of the policy.
 
     Attributes:
         kind: kind of the signal.

@@ -138,7 +138,10 @@ def _parse_results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, A
 
 
 def _parse_products(parts: Sequence[str]) -> Iterator[ShopItem]:
-    """Yield the products. The text between a code and a price is the name, which may be empty."""
+    """Yield the products on a results page.
+
+    The text between a code and a price is the name, which may be empty.
+    """
     pieces: list[str] = []
     for part in parts:
         if pieces or _ASIN.fullmatch(part):

@@ -157,7 +157,7 @@ class Abstract:
 
 
 def _group_by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
-    """Return, per starting task, the indices of exploration walks with at least one action."""
+    """Group the indices of walks with at least one action by their starting task."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:

@@ -271,7 +271,7 @@ class GatedEvolver:
 
 
 def _with_provenance(task: Task, context: Context, round: Round, verdict: Verdict) -> Task:
-    """Return a built task with its provenance."""
+    """Return a copy of a built task that records the task's provenance."""
     provenance = {
         "kind": context.kind,
         "context": context.id,
@@ -285,7 +285,7 @@ def _with_provenance(task: Task, context: Context, round: Round, verdict: Verdic
 
 
 def _with_known_requests(context: Context, known: KnownTasks) -> Context:
-    """Return the context with the instructions of known tasks."""
+    """Return a copy of a context, with the instructions of known tasks added."""
     tasks = known.related_tasks(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}

@@ -109,7 +109,7 @@ BUDGET = "budget"
 
 
 class Explorer(Protocol):
-    """Interface for explorers. An explorer turns contexts into drafts (proposed tasks)."""
+    """Interface for explorers, which turn contexts into drafts (proposed tasks)."""
 
     @property
     def concurrency(self) -> int:
@@ -119,7 +119,7 @@ class Explorer(Protocol):
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Explore from each context's task.
+        """Explore the env, starting from each context's task.
 
         Args:
             contexts: up to ``concurrency`` contexts with tasks to start from and the agent's
@@ -213,7 +213,7 @@ class ScriptedExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Explore from each context's task; see :class:`Explorer`."""
+        """Explore the env, starting from each context's task; see :class:`Explorer`."""
         return [self._explore_context(*each) for each in zip(contexts, rngs, strict=True)]
 
     def _explore_context(self, context: Context, rng: Generator) -> Exploration:

@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def hides_request(context: Context) -> bool:
-    """Return True if explorers of a context do not see the request of the task they start from."""
+    """Return True if a context hides the request of its task from explorers."""
     return bool(context.target) or context.kind == UNGUIDED
 
 

@@ -189,7 +189,7 @@ class ModelExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Explore contexts; see :class:`Explorer`."""
+        """Explore the env, starting from each context's task; see :class:`Explorer`."""
         for context in contexts:
             require_explorable(self.benchmark, context.task)
         stays = [_Stay(*each) for each in zip(contexts, rngs, strict=True)]
@@ -210,7 +210,7 @@ class ModelExplorer:
                 stay.problems.append(f"The rollout was summarised by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
-        """Let the agent explore. A context's later walks see the actions of its earlier walks."""
+        """Run the walks; a context's later walks see the actions of its earlier walks."""
         free = [stay for stay in stays if stay.context.kind == UNGUIDED]
         led = [stay for stay in stays if stay.context.kind != UNGUIDED]
         for _ in range(self.n_walks):

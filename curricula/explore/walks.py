@@ -169,10 +169,11 @@ class Phase:
 
 
 class PhasedAgent:
-    """An agent that acts in phases. The current phase depends on the number of steps in the walk.
+    """An agent that acts in phases, each with its own agent and cue.
 
-    It does not keep any state, so walks in different phases can run at the same time. The phases'
-    agents are queried one after another, each with all views in its phase.
+    The current phase depends on the number of steps in the walk. No state is kept, so walks in
+    different phases can run at the same time. The phases' agents are queried one after another,
+    each with all views in its phase.
 
     Args:
         phases: the phases in order; only the last phase has no end.

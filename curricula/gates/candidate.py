@@ -67,14 +67,14 @@ class Candidate:
 
     @property
     def the_draft(self) -> Draft:
-        """The draft. Raises Rejected if the proposal was not parsed."""
+        """The candidate's draft. Raises Rejected if the proposal was not parsed."""
         if self.draft is None:
             raise Rejected("the proposal was not converted to a draft before this gate")
         return self.draft
 
     @property
     def the_task(self) -> Task:
-        """The built task. Raises Rejected if no task was built."""
+        """The task built from the draft. Raises Rejected if no task was built."""
         if self.task is None:
             raise Rejected("no task was built from the draft before this gate")
         return self.task
@@ -135,7 +135,7 @@ def describe_size_problem(proposal: Proposal) -> str | None:
 
 
 class Gate(Protocol):
-    """Interface for gates. A gate is one check of a candidate."""
+    """Interface for gates, each of which performs one check of a candidate."""
 
     @property
     def name(self) -> str:

@@ -198,7 +198,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks, and instructions that mismatch or reveal the solution.
+    """A gate that rejects trivial tasks, and instructions that reveal or do not fit the solution.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if

@@ -27,7 +27,7 @@ _SAMPLING = Sampling(temperature=0.0, max_tokens=512)
 
 
 class Judgement(BaseModel):
-    """A judge's answer.
+    """A judge's verdict on whether actions satisfy an instruction.
 
     Attributes:
         success: True if the actions fulfil the request.

@@ -151,7 +151,7 @@ def _remove_steps(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ..
 
 
 def _pop_if_first(step: str, rest: list[str]) -> bool:
-    """If ``rest`` begins with ``step``, remove that first item and return True."""
+    """Remove the first item of ``rest`` and return True, provided that it equals ``step``."""
     if rest and rest[0] == step:
         rest.pop(0)
         return True

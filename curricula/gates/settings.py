@@ -1,4 +1,4 @@
-"""Settings for the gates."""
+"""Settings for the gates that check new tasks."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def contains_phrase(text: str, phrase: str) -> bool:
 
 
 def mentions(text: str, name: str) -> bool:
-    """Return True if a string contains all words of a name, inflected or not, except filler words.
+    """Return True if a string contains all non-filler words of a name, in any inflection.
 
     Example:
         >>> mentions("Delete both of my alarms", "delete alarm"), mentions("Put it there", "it")

@@ -1,1 +1,1 @@
-"""Growth rules, which decide when a round explores and which contexts it starts from."""
+"""Growth rules, which decide when to start a round and which contexts it explores."""

@@ -83,7 +83,7 @@ def quota(n: int, share: float, *, guided: int, coverage: int) -> Quota:
 
 
 class Offer(NamedTuple):
-    """Candidate contexts for a round.
+    """The material from which a round's contexts are chosen.
 
     Attributes:
         pending: contexts from signals since the last round.

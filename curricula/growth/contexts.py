@@ -139,7 +139,7 @@ def describe_commonest_patterns(
 
 
 def _contrasting_actions(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the first rollout with another outcome than ``rollout``, or ()."""
+    """Return the actions of the first rollout whose outcome differs from ``rollout``'s, or ()."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 

@@ -33,7 +33,7 @@ def words(text: str) -> list[str]:
 
 
 class Embedder(Protocol):
-    """Interface for embedders. An embedder turns texts into vectors for cosine similarity."""
+    """Interface for embedders, which turn texts into vectors for cosine similarity."""
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Return an (n, dim) array with one unit vector per text.

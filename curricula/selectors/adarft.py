@@ -81,7 +81,7 @@ class AdaRFTConfig(FrozenModel):
     """Maximum adjustment of the target."""
 
     def make(self) -> AdaRFT:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return AdaRFT(self)
 
 

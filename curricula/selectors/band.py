@@ -66,7 +66,7 @@ class BandConfig(FrozenModel):
     """Shuffle the outcomes among tasks, as a control that measures the value of outcomes."""
 
     def make(self) -> Band:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return Band(self)
 
 

@@ -224,5 +224,5 @@ class UniformConfig(FrozenModel):
     kind: Literal["uniform"] = "uniform"
 
     def make(self) -> Uniform:
-        """Create the selector."""
+        """Create a selector that draws all tasks with equal probability."""
         return Uniform()

@@ -71,5 +71,5 @@ class LearnableConfig(FrozenModel):
     """Factor applied to a task's earlier counts at each visit."""
 
     def make(self) -> Learnable:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return Learnable(self.memory)

@@ -112,7 +112,7 @@ class ProgressConfig(FrozenModel):
         return self
 
     def make(self) -> Progress:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return Progress(self)
 
 

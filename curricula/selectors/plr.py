@@ -58,7 +58,7 @@ class PLRConfig(FrozenModel):
     """Weight of the time since a task's last visit."""
 
     def make(self) -> PrioritisedReplay:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return PrioritisedReplay(self)
 
 
@@ -88,7 +88,7 @@ class PrioritisedReplay(TableSelector):
         )
 
     def record_visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the task's score."""
+        """Update the task's score: its mean absolute advantage."""
         self.n_groups += 1
         self.table["score"][row] = np.abs(outcomes - outcomes.mean()).mean()
         self.table["last"][row] = self.n_groups

@@ -62,7 +62,7 @@ class SECConfig(FrozenModel):
     """Softmax temperature; higher values make the arms' probabilities more equal."""
 
     def make(self) -> BanditOfDifficulty:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return BanditOfDifficulty(self)
 
 

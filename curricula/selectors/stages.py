@@ -56,7 +56,7 @@ class StagesConfig(FrozenModel):
     """Keep drawing the tasks of earlier stages."""
 
     def make(self) -> Stages:
-        """Create the selector."""
+        """Create a selector with these settings."""
         return Stages(self)
 
 

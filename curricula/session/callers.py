@@ -169,7 +169,7 @@ class Callers:
     def from_state(
         self, state: Mapping[str, Any] | None, out: Iterable[Ticket], slots: Iterable[str]
     ) -> Callers:
-        """Create new records from a state of :meth:`state_dict`.
+        """Create new records from a state returned by :meth:`state_dict`.
 
         Args:
             state: the state; None for new records with the current counts.

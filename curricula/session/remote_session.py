@@ -1,4 +1,4 @@
-"""The base class of sessions that live in another process."""
+"""The base class for proxies of sessions that run in another process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RemoteSession(TaskSession):
         return cast("dict[str, float]", self._call_method("metrics"))
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return an env seed for a ticket's episode."""
+        """Return the env seed for a ticket's episode."""
         return cast(int, self._call_method("seed_of", ticket))
 
     def close_spent_step(self) -> None:

@@ -151,7 +151,7 @@ def call_from_json(name: str, body: Mapping[str, Any]) -> SessionCall[Any]:
 
 
 def to_trajectory(episode: Trajectory | dict[str, Any]) -> Trajectory:
-    """Return a trajectory; if it is JSON, parse it first.
+    """Return a trajectory, after parsing it if it is JSON.
 
     Raises:
         TaskError: if the JSON does not describe an episode.

@@ -124,7 +124,7 @@ class TaskStream:
             self._has_twin = True
             logger.warning(
                 "task=%s: another sampler in this process runs the same episode, because both have "
-                "the same seed and curriculum but sessions of their own. If they belong to one "
+                "the same seed and curriculum but separate sessions. If they belong to one "
                 "trainer, pass the session of the first sampler to the others (session=), or wrap "
                 "a vector env from gym.make_vec with EvolvingVectorSampler.",
                 ticket.task.name,
@@ -192,7 +192,7 @@ class TaskStream:
     def report_on_exit(
         self, ticket: Ticket | None, env: TaskEnv, guided: GuidedEpisode | None
     ) -> Iterator[None]:
-        """Report an episode after the ``with`` block that ends it; on failure, give it back.
+        """Report an episode after the ``with`` block that ends it; on failure, return its ticket.
 
         Without a ticket, nothing is reported.
         """
@@ -211,7 +211,7 @@ class TaskStream:
         return self._examine_if_closed(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the first round, or else the due round. Return None if no round is due."""
+        """Run the first round if it is pending, otherwise the due round; None if none is due."""
         if self._first_round is None:
             return self.session.evolve()
         result = cast(CurriculumSession, self.session).run_round(self._first_round)

@@ -69,9 +69,9 @@ def test_a_message_without_calls_ends_a_turn() -> None:
     assert turns_of(WHERE, LIST, "So.", WHERE, n_turns=2) == two
     assert turns_of(WHERE, LIST, "So.", "Then:", WHERE, "Bye.", n_turns=2) == two
     assert turns_of(WHERE, LIST, n_turns=2) == [["pwd"], ["ls"]]
-    with pytest.raises(BuildError, match="speaks 2 times, but the actions form 3 turns"):
+    with pytest.raises(BuildError, match="sends 2 messages, but the actions form 3 turns"):
         turns_of(WHERE, LIST, WHERE, n_turns=2)
-    with pytest.raises(BuildError, match="speaks 3 times, but the actions form 2 turns"):
+    with pytest.raises(BuildError, match="sends 3 messages, but the actions form 2 turns"):
         turns_of(WHERE, LIST, "So.", WHERE, n_turns=3)
 
 

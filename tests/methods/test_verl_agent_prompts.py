@@ -240,7 +240,7 @@ class TestAgent:
 
     def test_the_prompt_is_no_turn_of_a_chat(self) -> None:
         prompt = load_prompt("verl_agent/alfworld")
-        with pytest.raises(ConfigError, match=r"is one message and no turn"):
+        with pytest.raises(ConfigError, match=r"in a single message, so it cannot be a turn"):
             prompt.turn_text(STATES[3][1])
 
     def test_unknown_answer_forms_are_refused(self) -> None:

@@ -72,7 +72,7 @@ def test_positions_are_drawn_without_repeats_within_a_reset() -> None:
     draws = draw_positions(range(500, 510), seed=0, size=10, resets=3)
     assert all(sorted(draw) == list(range(500, 510)) for draw in draws)
     assert len(set(draws)) == 3
-    with pytest.raises(ConfigError, match="10 positions to draw from, so a batch of 11"):
+    with pytest.raises(ConfigError, match="10 positions to draw from, too few for a batch of 11"):
         draw_positions(range(10), seed=0, size=11, resets=1)
 
 
@@ -162,7 +162,7 @@ def test_more_rows_than_a_batch_give_more_iterations_per_epoch() -> None:
         ("go env.seed=$(date) data.val_batch_size=1", "depends on a value that the script"),
         ("for s in 1 2; do go env.seed=$s a.b=1; done", r"env.seed=\$s depends on"),
         ("go env.seed=x data.val_batch_size=1", "env.seed must be a whole number, got 'x'"),
-        ("go env.seed=-1 data.val_batch_size=1", "seed of at least 0, got -1"),
+        ("go env.seed=-1 data.val_batch_size=1", "the seed to be at least 0, got -1"),
         ("go env.seed=1", "does not set data.val_batch_size, and verl-agent needs a number"),
         ("go env.env_name=sokoban", "env.env_name=sokoban draws tasks by rules"),
         ("go env.env_name=multitask", "audit each with --benchmark"),
@@ -173,7 +173,7 @@ def test_more_rows_than_a_batch_give_more_iterations_per_epoch() -> None:
             "p --train_data_size 9000 --val_data_size 130\ngo data.val_batch_size=128",
             "cannot be divided into batches of 128, so verl-agent would stop",
         ),
-        ("p --train_data_size 8\ngo data.val_batch_size=128", "iterations of at least 1, got 0"),
+        ("p --train_data_size 8\ngo data.val_batch_size=128", "iterations to be at least 1, got 0"),
         (
             "go data.val_batch_size=128 trainer.total_epochs=999999999999",
             "the audit can draw at most 10,000,000",

@@ -105,8 +105,8 @@ def test_the_fit_is_a_maximum_of_the_beta_binomial_likelihood() -> None:
         ([1, 2], [3, 4], 5, "at least 4 episodes per task, got 3"),
         ([5], [4], 5, "cannot have 5 successes in 4 episodes"),
         ([-1], [4], 5, "cannot have -1 successes"),
-        ([1], [4, 4], 5, "of the same tasks, got 1 and 2"),
-        ([], [], 5, "of the same tasks, got 0 and 0"),
+        ([1], [4, 4], 5, "cover the same tasks, got 1 and 2"),
+        ([], [], 5, "cover the same tasks, got 0 and 0"),
         ([1], [4], 0, "n >= 1"),
     ],
 )

@@ -426,7 +426,7 @@ class TestPolicyOfARun:
         monkeypatch.setattr(get_benchmark("webshop"), "_choices", lambda view: ())
         text = coevo("eval", "toy-run", "--on", "webshop", code=2)
         assert (
-            "coevolve of toy-run cannot be evaluated on webshop: No action is available after"
+            "coevolve of toy-run cannot be evaluated on webshop: The env offers no action after"
             in text
         )
 

@@ -564,7 +564,7 @@ def test_make_writes_a_file_that_verify_and_export_read(coevo: Coevo, tmp_path: 
     panel = find_panel(str(tmp_path / "five.json"))
     assert f"five.json: {panel.reference}, 5 tasks" in text
     assert panel == make(size=5, name="five")
-    assert "five.json exists" in coevo("panel", "make", *options, code=2)
+    assert "five.json already exists" in coevo("panel", "make", *options, code=2)
     answer = json.loads(coevo("panel", "make", *options, "--overwrite", "--json"))
     assert (answer["hash"], answer["file"]) == (panel.hash, "five.json")
     coevo("panel", "export", "five.json", "--for", "webshop", "--out", "positions.txt")

@@ -211,7 +211,7 @@ def test_function_files_with_the_same_name_in_two_folders_do_not_mix(here: Path)
     assert import_path_of(first) == f"{here}/mine.py:check"
     assert import_path_of(second) == f"{other}/mine.py:check"
     Path("mine.py").write_text("ROWS = []")
-    with pytest.raises(ConfigError, match=r"mine\.py:ROWS is not a function, but list"):
+    with pytest.raises(ConfigError, match=r"mine\.py:ROWS is not a function \(type list\)"):
         load_function("mine.py:ROWS")
     with pytest.raises(ConfigError, match=r"must have the form FILE\.py:FUNCTION, got 'mine\.py'"):
         load_function("mine.py")

@@ -159,7 +159,7 @@ class TestSettings:
         [
             ({"kind": "ppo", "advantage": "rloo"}, "advantage"),
             ({"kind": "sarsa"}, "sarsa"),
-            ({"kind": "rest", "thresholds": [0.5, 0.0]}, "thresholds must rise"),
+            ({"kind": "rest", "thresholds": [0.5, 0.0]}, "thresholds must increase"),
             ({"kind": "rest", "thresholds": [1.0]}, "less than 1"),
         ],
     )

@@ -157,7 +157,7 @@ class TRLPlug:
         self._version = step
 
     def make_environment(self) -> RolloutEnvironment:
-        """Create an environment. Pass this method as ``environment_factory``."""
+        """Create an environment for the trainer. Pass this method as ``environment_factory``."""
         self.n_environments += 1
         return self._kind(self._make_rollout(), lambda: self.version)
 
@@ -396,7 +396,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             raise ConfigError(
                 f"Each of the {args.world_size} processes would train on its own curriculum, so "
                 "the copies of a row would get different tasks. Train in one process: this adapter "
-                "has not been run with more."
+                "has not been tested with more."
             )
         if state.global_step and not self._loaded:
             self.load_curriculum(_checkpoint_folder(args, state))

@@ -117,7 +117,7 @@ def annotation_of(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> 
 
 
 def _to_one_line(text: str) -> str:
-    """Return a text as one line that contains no heading of a docstring's section."""
+    """Convert text to one line that contains no heading such as ``Args:``."""
     line = " ".join(text.split())
     for word in ("Args:", "Returns:", "Raises:"):
         line = line.replace(word, word[:-1])

@@ -222,7 +222,7 @@ def split_rows(
 
 
 def n_steps_per_pass(config: UpdateConfig, n_samples: int) -> float:
-    """Return the number of optimiser steps per pass, counting a smaller last one as a fraction.
+    """Return the number of optimiser steps per pass, counting a smaller last step as a fraction.
 
     A step's sum is divided by the batch's divisor over this number.
 

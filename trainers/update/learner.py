@@ -89,7 +89,7 @@ class Objective(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The loss of a microbatch."""
+    """The loss terms of a microbatch, and further statistics to log."""
 
     terms: dict[str, Tensor]  # scalars by name; ``loss`` is minimised, all are logged
     drift: dict[str, float]  # sums over sampled positions, logged as means over a step's positions
@@ -213,7 +213,7 @@ class SurrogateLearner:
 
     @property
     def has_reference(self) -> bool:
-        """True if the learner compares its policy with the policy that it was created with."""
+        """True if the learner compares its policy with a frozen reference model."""
         return self._reference is not None
 
     @property

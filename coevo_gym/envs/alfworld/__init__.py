@@ -24,7 +24,7 @@ class ALFWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the installed subsets of ALFWorld's games."""
+        """The names of the installed subsets of ALFWorld's games."""
         return tasks.SUBSETS if data_folder("alfworld") else (tasks.BUILTIN,)
 
     def symbol(self, step: Step) -> str:

@@ -73,7 +73,7 @@ class BuiltinGame(NamedTuple):
 
     @property
     def solution(self) -> tuple[str, ...]:
-        """Commands that reach the goal."""
+        """The commands that reach the goal."""
         return tuple(shortest_plan(self.goal, _room(self.scene).facts))
 
 

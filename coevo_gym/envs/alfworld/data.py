@@ -289,7 +289,7 @@ def _games_from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[OfficialGa
         grammar = _require_text(row["grammar"])
         task = _TASK.search(grammar)
         if task is None:
-            raise ValueError(f"{path} does not state its task")
+            raise ValueError(f"{path} does not specify its task")
         template = grammar[: task.start()] + UNKNOWN + grammar[task.end() :]
         domain, problem = _require_text(row["pddl_domain"]), _require_text(row["pddl_problem"])
         yield OfficialGame(_parse_entry(id, task.group(), row), domain, template, problem)

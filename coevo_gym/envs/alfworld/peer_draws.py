@@ -1,4 +1,4 @@
-"""The games that verl-agent's ALFWorld workers play, drawn by its rules from a list of games.
+"""The games that verl-agent's ALFWorld workers play, drawn from a list by verl-agent's rules.
 
 Every worker shuffles a copy of the list of game files with its own seed and deals one game per
 reset; at the end of the list, it shuffles the shuffled list again. So workers of one reset may play
@@ -24,7 +24,7 @@ Game = TypeVar("Game")
 def draw_games(
     games: Sequence[Game], *, seed: int, groups: int, resets: int
 ) -> list[tuple[Game, ...]]:
-    """Draw the games of all resets.
+    """Draw the game that each group of workers plays after each reset.
 
     Args:
         games: the games in the order of the workers' list, at least one.

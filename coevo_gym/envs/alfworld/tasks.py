@@ -248,7 +248,7 @@ def _builtin_by_id() -> dict[str, BuiltinGame]:
 
 
 def panel_entry(task: Task) -> PanelEntry:
-    """Return the panel entry of a game: the keys by which other code finds it, and its content.
+    """Return a game's panel entry: keys that identify it in other code bases, and its content.
 
     The place is the game's file below the data folder of ALFWorld's own code (``$ALFWORLD_DATA``);
     built-in games have none. The content is the PDDL problem and the task in words.

@@ -26,7 +26,7 @@ class AppWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the available subsets of AppWorld's tasks."""
+        """The names of the available subsets of AppWorld's tasks."""
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:

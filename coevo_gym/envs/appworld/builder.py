@@ -143,7 +143,7 @@ def _classify_effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return the facts that an instruction must convey: the changes or, without any, the question.
+    """Return the facts an instruction must convey: the changes or, if there are none, the question.
 
     The forbidden strings are the answer to a question, and every call written out in full.
     """

@@ -23,7 +23,7 @@ class JudgedTests(NamedTuple):
 
     @property
     def n_passed(self) -> int:
-        """Number of tests that pass."""
+        """The number of tests that pass."""
         return sum(test.passed for test in self.tests)
 
     @property
@@ -33,7 +33,7 @@ class JudgedTests(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Pass rate on the tests that an idle agent fails. It is 0 if any other test fails."""
+        """The pass rate on the tests that an idle agent fails. It is 0 if any other test fails."""
         if any(test.label == KEPT and not test.passed for test in self.tests):
             return 0.0
         earned = [test.passed for test in self.tests if test.label == EARNED]

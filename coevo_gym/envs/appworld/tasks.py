@@ -216,7 +216,7 @@ def _read_json(file: Path) -> Any:
 
 
 def panel_entry(task: Task) -> PanelEntry:
-    """Return the panel entry of a task: the keys by which other code finds it, and its content.
+    """Return a task's panel entry: keys that identify it in other code bases, and its content.
 
     The place is the task's id and official subset. The content is the instruction, ``specs.json``
     (supervisor, clock and version of the databases) and the code of the task's own tests.

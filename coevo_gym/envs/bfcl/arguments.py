@@ -130,7 +130,7 @@ def _rate_values(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[
 
 
 def _rate_allowed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield (cost, value) pairs of a parameter's allowed values; those in the request cost less."""
+    """Yield (cost, value) pairs for the allowed values; values in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item

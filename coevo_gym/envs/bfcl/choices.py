@@ -33,11 +33,12 @@ _EVEN = 12.0
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return candidate messages. The closing message comes first, then calls by likelihood.
+    """Return the messages that a scoring policy can choose from.
 
-    A choice consists of the function's documented purpose and a call, so that a scorer that
-    compares words can distinguish functions. The call is written as Python, with required arguments
-    by position and optional arguments by name.
+    The closing message comes first, then calls by likelihood. A choice consists of the function's
+    documented purpose and a call, so that a scorer that compares words can distinguish functions.
+    The call is written as Python, with required arguments by position and optional arguments by
+    name.
     """
     seen = (*(turn.observation for turn in view.history), view.observation)
     actions = tuple(turn.action for turn in view.history)

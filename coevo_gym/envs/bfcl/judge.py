@@ -120,7 +120,7 @@ class Judge:
         return outcome
 
     def _reference_calls(self, turn: int) -> Sequence[Call]:
-        """Return the reference calls of a turn."""
+        """Return the reference calls for a turn."""
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare_turn(

@@ -74,7 +74,7 @@ def _split_into_turns(
         turns = nonempty
     if len(turns) != n_turns:
         raise BuildError(
-            f"the user speaks {n_turns} times, but the actions form {len(turns)} turns: end each "
+            f"the user sends {n_turns} messages, but the actions form {len(turns)} turns: end each "
             "turn with a message that contains no calls"
         )
     return turns

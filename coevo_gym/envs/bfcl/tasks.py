@@ -38,7 +38,7 @@ _REMEMBERED = 1024
 
 
 def scenario_of(index: int) -> str:
-    """Return the scenario of the official entries with an index, such as ``multi_turn_7`` for 7."""
+    """Return the scenario of an official index, such as ``multi_turn_7`` for 7."""
     return f"multi_turn_{index}"
 
 
@@ -91,7 +91,7 @@ def scenarios_of(task: Task) -> frozenset[str]:
 
 
 def _matching_indices(keys: Iterable[Key]) -> set[int]:
-    """Return the indices of the official entries that have one of the keys."""
+    """Return the indices of the official entries that match any of the keys."""
     return {index for key in keys for index in _indices_by_key().get(key, ())}
 
 
@@ -303,7 +303,7 @@ def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def panel_entry(task: Task) -> PanelEntry:
-    """Return the panel entry of a BFCL task: its official id and category, and its content.
+    """Return a BFCL task's panel entry: its official id and category, and its content.
 
     The place is the official id and category. The content is the user's messages, the setting (the
     category, the initial state as text, the backends and the functions that are held out) and the
@@ -320,13 +320,13 @@ def panel_entry(task: Task) -> PanelEntry:
 
 
 def _to_official(held_out: tuple[int, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
-    """Return a held-out turn as in the official field ``missed_function``."""
+    """Convert a held-out turn to the format of the official field ``missed_function``."""
     turn, names = held_out
     return str(turn), names
 
 
 def data_versions(task: Task) -> dict[str, str]:
-    """Return the version of the official package, and the hash of its files that are used."""
+    """Return the version of the official package, and a hash of the files used from it."""
     return {"bfcl-eval": VERSION, "files": SHA256}
 
 

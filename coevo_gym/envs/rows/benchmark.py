@@ -1,4 +1,4 @@
-"""The benchmark of a user's rows."""
+"""A benchmark class for rows of a user's data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NO_GROWTH, _NO_SOURCE = RowGrowth(), RowsSource()
 
 
 class RowsBenchmark:
-    """A benchmark of a user's rows. Use :func:`from_rows` to create one.
+    """A benchmark whose tasks are rows of a user's data. Use :func:`from_rows` to create one.
 
     A row's scenario is a hash of its prompt that ignores case, whitespace and invisible characters.
     Therefore rows with the same prompt are always in the same split.
@@ -135,10 +135,10 @@ class RowsBenchmark:
         return self._few.get(scenario) or self._split_by_hash(scenario)
 
     def side_of(self, task: Task) -> Split:
-        """Return the split of a task's prompt and of its row, whatever scenario the task claims."""
+        """Return the split of a task's prompt and row, whatever scenario the task claims."""
         world, verifier = task.world, task.verifier
         if not isinstance(world, RowWorld):
-            raise TaskError(f"{task.name} is not made from a row: its world is no RowWorld")
+            raise TaskError(f"{task.name} was not created from a row: its world is not a RowWorld")
         rows = [world.row, verifier.row if isinstance(verifier, RowVerifier) else None]
         scenarios = [task.scenario]
         if task.origin != OPEN:
@@ -169,7 +169,7 @@ class RowsBenchmark:
         ]
 
     def open(self, task: Task) -> Task:
-        """Return a copy of a task without its prompt, for a model that explores."""
+        """Return a copy of a task without its prompt, for a model to explore."""
         return make_open_task(task, self.side_of(task), NOTHING_ASKED)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
@@ -242,7 +242,8 @@ class RowsBenchmark:
             solution = draft.solution
         if not solution and self.growth.accept is None:
             raise BuildError(
-                "the row has no proof: it needs an answer, or from_rows needs reference or accept"
+                "the row cannot be checked: it needs an answer, or from_rows needs reference or "
+                "accept"
             )
         world = self._create_world(row, None if self.rules.takes_one_answer else content)
         proven = draft.model_copy(update={"world": world})
@@ -292,7 +293,7 @@ class RowsBenchmark:
         )
 
     def evidence(self, task: Task) -> Evidence:
-        """Return the prompt as evidence; it is not known which facts the function checks."""
+        """Return the prompt as evidence, because the facts that the function checks are unknown."""
         return Evidence(task.require_goal("judge").instruction, (), extractive=True)
 
     def choices(self, view: View) -> tuple[str, ...]:
@@ -304,7 +305,7 @@ class RowsBenchmark:
         return task.world.tags if isinstance(task.world, RowWorld) else ()
 
     def panel_entry(self, task: Task) -> PanelEntry:
-        """Return the row's id as the place, and the prompt and the whole row as the content."""
+        """Return a panel entry with the row's id as its place, and the prompt and row as parts."""
         world, verifier = task.world, task.verifier
         assert isinstance(world, RowWorld)
         assert isinstance(verifier, RowVerifier)
@@ -360,7 +361,7 @@ class RowsBenchmark:
         return Split.TRAIN
 
     def _splits_of_few_rows(self, scenarios: Sequence[str]) -> dict[str, Split]:
-        """Return the splits of all prompts, if so few rows would leave a split empty; else {}."""
+        """Return every prompt's split if hashing so few rows leaves a split empty, else {}."""
         free = sorted(set(scenarios) - self._given.keys())
         wanted = [split for split in NATIVE_SPLITS if self._shares.get(split, 0.0) > 0]
         there = {self._split_by_hash(scenario) for scenario in free}

@@ -1,4 +1,4 @@
-"""Calls of a user's functions, with a time limit: verdicts on answers, and replies to them."""
+"""A thread that calls a user's functions, with a time limit, to judge and reply to answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Call = tuple[Callable[[], object], "Future[object]"]
 
 
 class Caller:
-    """A thread that calls a user's functions one after the other, with a time limit.
+    """A thread that calls a user's functions one at a time, each with a time limit.
 
     All calls of an episode run in one thread, because some objects belong to the thread that
     created them. After a call that did not return in time, the next call gets a new thread.
@@ -107,7 +107,7 @@ def describe_answer(row: Row, answer: str) -> str:
 
 
 def require_score(score: object, rule: str, about: str) -> float:
-    """Return a score as a float.
+    """Return a score as a float after checking that it is in [0, 1].
 
     Raises:
         EnvBackendError: if it is not a number in [0, 1].

@@ -30,7 +30,7 @@ _DIGITS = 9
 
 
 class RowEpisode(Protocol):
-    """One episode on a row.
+    """An episode in which the agent answers one row.
 
     Attributes:
         caller: calls the user's functions.
@@ -57,7 +57,7 @@ class RowEpisode(Protocol):
 
 @dataclass(frozen=True)
 class RowRules:
-    """The user's functions, and how they are called.
+    """The user's functions, and the rules for calling them.
 
     Attributes:
         verify: judges the last answer; None if the env's rewards are the score.

@@ -116,7 +116,7 @@ class RowsEnv(TaskEnv):
 
     @classmethod
     def worker_class_and_state(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
-        """Return this class and the user's functions as its state, without the rows."""
+        """Return this class and its state in workers: the user's functions, but not the rows."""
         return RowsEnv, {"rules": cls.rules}
 
     def __reduce__(self) -> tuple[Any, ...]:

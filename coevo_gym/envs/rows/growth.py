@@ -1,4 +1,4 @@
-"""New rows: findings for the user's function that proposes rows, and the proof of its rows."""
+"""Growth by new rows, which the user's functions propose from findings and then check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coevo_gym.envs.rows.source import MODEL
 
 @dataclass(frozen=True)
 class RowFindings:
-    """Findings about a training row where the agent is weak.
+    """Findings about a training row on which the agent is weak.
 
     Attributes:
         kind: the signal: ``forgetting``, ``boundary`` or ``rare``, or another reason to propose
@@ -63,7 +63,7 @@ why a proposed row is not accepted."""
 
 @dataclass(frozen=True)
 class RowGrowth:
-    """The user's functions that propose rows and prove them.
+    """The user's functions that propose new rows and check them.
 
     Attributes:
         propose: returns new rows; ``"model"`` if an explorer's model proposes them; None for no

@@ -121,7 +121,9 @@ def from_rows(
     if tools and env is not None:
         raise ConfigError("Pass tools or env to from_rows, not both: an env has its own actions.")
     if verify is None and env is None:
-        raise ConfigError("from_rows needs verify, a function verify(row, answer) that judges.")
+        raise ConfigError(
+            "from_rows needs verify, a function verify(row, answer) that judges an answer."
+        )
     if not is_positive_int(max_turns):
         raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}.")
     if not is_positive_number(timeout_s):
@@ -172,7 +174,7 @@ def from_rows(
 
 
 def name_of_rows(file: str | Path) -> str:
-    """Derive the name of a benchmark from the name of its file of rows."""
+    """Derive a benchmark's name from the name of the file that contains its rows."""
     stem = re.sub(r"[^a-z0-9]+", "_", Path(file).stem.lower())
     return stem if stem[:1].isalpha() else f"rows_{stem}"
 
@@ -197,7 +199,7 @@ def _read_rows(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[objec
 
 
 def hash_rows(rows: Iterable[PromptRow]) -> str:
-    """Return a hash of rows."""
+    """Return a hash of the rows' content."""
     content = hashlib.sha256()
     for row in rows:
         content.update(canonical_json(row.model_dump(mode="json")).encode())
@@ -227,12 +229,12 @@ def _register(benchmark: RowsBenchmark) -> RowsBenchmark:
 
 
 def may_be_rows(name: str) -> bool:
-    """Return True if the name belongs to a benchmark of rows, or to no benchmark."""
+    """Return True if the name is unused or belongs to a benchmark of rows."""
     return bool(name) and find_spec(name) in (None, _make_spec(name))
 
 
 def _register_module(name: str) -> ModuleType:
-    """Return the module that contains a benchmark of rows, and register the benchmark."""
+    """Register a benchmark of rows, and return the module that contains it."""
     spec = _make_spec(name)
     module = spec.benchmark.partition(":")[0]
     if module not in sys.modules:
@@ -258,7 +260,7 @@ def _make_spec(name: str) -> BenchmarkSpec:
 
 
 def _unpickle_and_register(state: Mapping[str, Any]) -> RowsBenchmark:
-    """Return a pickled benchmark, and register it unless the same rows are registered."""
+    """Restore a pickled benchmark and register it, unless the same rows are already registered."""
     known = vars(_register_module(state["name"])).get("BENCHMARK")
     if isinstance(known, RowsBenchmark) and known.content == state["content"]:
         return known

@@ -93,7 +93,7 @@ def parse_row(value: object, *, prompted: bool, name: str = "The row") -> Prompt
     if row.messages and row.messages[-1].role != "user":
         raise ValueError(f"{name}: the last message must be from the user.")
     if wrong := next((tag for tag in row.tags if not TAG.fullmatch(tag)), None):
-        raise ValueError(f"{name}: a tag has the form 'kind:value', got {wrong!r}.")
+        raise ValueError(f"{name}: a tag must have the form 'kind:value', got {wrong!r}.")
     return row
 
 
@@ -105,7 +105,7 @@ def _describe_error(error: ValidationError) -> str:
 
 
 def row_to_json(row: PromptRow) -> dict[str, Any]:
-    """Return the fields of a row that are set, as JSON."""
+    """Convert a row to JSON, leaving out fields that are not set."""
     return row.model_dump(mode="json", exclude_unset=True)
 
 

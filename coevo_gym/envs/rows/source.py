@@ -1,4 +1,4 @@
-"""The source of a benchmark of rows: the file and functions needed to create it again."""
+"""The source of a benchmark of rows: the file and functions needed to recreate it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODEL = "model"
 
 
 def resolve_path(folder: Path, place: str) -> str:
-    """Make a file path or import path absolute, starting from a folder.
+    """Make a file path or import path absolute, resolving it against a folder.
 
     The values "" and ``model``, and import paths of modules, are returned unchanged.
     """
@@ -45,7 +45,7 @@ def resolve_path(folder: Path, place: str) -> str:
 
 
 class RowsSource(FrozenModel):
-    """A JSONL file of rows, and import paths of functions: arguments of ``coevo_gym.from_rows``.
+    """Arguments of ``coevo_gym.from_rows``: a JSONL file of rows, and functions' import paths.
 
     The import path of a function is ``FILE.py:NAME`` or ``MODULE:NAME``.
     """
@@ -89,7 +89,7 @@ class RowsSource(FrozenModel):
         return tuple(dict.fromkeys(filter(None, map(origin_of, places))))
 
     def load_functions(self) -> dict[str, Any]:
-        """Load the functions as arguments of ``from_rows``. This runs the files that define them.
+        """Load the functions to pass to ``from_rows``. This runs the files that define them.
 
         Raises:
             ConfigError: if a function cannot be loaded.
@@ -106,7 +106,7 @@ class RowsSource(FrozenModel):
 def source_of(
     file: object, functions: Mapping[str, object], tools: Sequence[object], **settings: Any
 ) -> RowsSource:
-    """Return the source from which other processes can create a benchmark again.
+    """Return the source from which other processes can recreate a benchmark.
 
     Its file is ``:memory:`` if they cannot, because rows or a function exist only in this process.
     """
@@ -134,12 +134,12 @@ def load_function(place: str) -> Callable[..., Any]:
         raise ConfigError(f"A function must have the form FILE.py:FUNCTION, got {place!r}.")
     function: Callable[..., Any] = load_own_object(place)
     if not callable(function):
-        raise ConfigError(f"{place} is not a function, but {type(function).__name__}.")
+        raise ConfigError(f"{place} is not a function (type {type(function).__name__}).")
     return function
 
 
 def import_path_of(function: object) -> str:
-    """Return the path from which other processes can import a function, or "" if they cannot."""
+    """Return a function's import path, or "" if other processes cannot import the function."""
     name = getattr(function, "__qualname__", "")
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     file = getattr(module, "__file__", None)
@@ -157,7 +157,7 @@ class _Placed(NamedTuple):
 
 
 def pack_function(name: str, function: object) -> object:
-    """Return a form of a function that can be sent to other processes; see :func:`unpack_function`.
+    """Convert a function to a form that other processes can receive; see :func:`unpack_function`.
 
     Raises:
         ConfigError: if there is no such form.
@@ -178,12 +178,12 @@ def pack_function(name: str, function: object) -> object:
 
 
 def unpack_function(function: object) -> Any:
-    """Return the function that :func:`pack_function` converted."""
+    """Restore a function that was converted by :func:`pack_function`."""
     return load_function(function.place) if isinstance(function, _Placed) else function
 
 
 def collect_source_code(*functions: object) -> str:
-    """Return the source code of functions and classes, as far as it is known.
+    """Return the source code of functions and classes, where it is available.
 
     This includes the functions, classes and objects of the same module that they use.
     """

@@ -49,7 +49,7 @@ class TypedTool(NamedTuple):
 
 
 class ToolSet:
-    """The tools of a benchmark.
+    """The tools that a benchmark offers to its agents.
 
     Args:
         tools: functions and classes.
@@ -135,7 +135,7 @@ class OpenTools:
             raise
 
     def run_call(self, call: Call) -> tuple[str, str]:
-        """Run a call. Return its result, or the error, and the kind of error or "".
+        """Run a tool call. Return its result, or the error, and the kind of error or "".
 
         Kinds are ``unknown_tool``, ``arguments`` and ``call``: the tool raised an exception.
 
@@ -223,7 +223,7 @@ def _list_functions(tools: Sequence[Tool]) -> list[tuple[type | None, Callable[.
 
 
 def _create_typed_tool(function: Callable[..., Any], owner: type | None) -> TypedTool:
-    """Derive a tool's schema from its annotations and its docstring in Google style."""
+    """Derive a tool's schema from its annotations and its Google-style docstring."""
     name = function.__name__
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -236,7 +236,9 @@ def _create_typed_tool(function: Callable[..., Any], owner: type | None) -> Type
     fields: dict[str, Any] = {}
     for parameter in parameters[takes_row:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"The parameter {parameter} of the tool {name} has no name to use.")
+            raise ConfigError(
+                f"The parameter {parameter} of the tool {name} cannot be passed by name."
+            )
         if parameter.name not in hints:
             raise ConfigError(
                 f"The parameter {parameter.name!r} of the tool {name} has no type. Annotate it, "
@@ -262,7 +264,7 @@ def _create_typed_tool(function: Callable[..., Any], owner: type | None) -> Type
 
 
 def _split_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Split a docstring into its own description and the descriptions of the parameters."""
+    """Split a docstring into the tool's description and the descriptions of its parameters."""
     description: list[str] = []
     arguments: dict[str, str] = {}
     section, latest, indent = "", "", 0
@@ -308,7 +310,7 @@ def _describe_error(name: str, error: ValidationError) -> str:
 
 
 def _result_text(value: object) -> str:
-    """Format a result as text. A string is unchanged; other values become JSON."""
+    """Format a tool's result as text. A string is unchanged; other values become JSON."""
     text = value
     if not isinstance(text, str):
         try:

@@ -6,7 +6,7 @@ from coevo_gym.core.task import JsonObject, Text, Verifier, World
 
 
 class RowWorld(World):
-    """The texts that the agent sees in addition to the prompt.
+    """The world of a task made from a row: what the agent sees in addition to the prompt.
 
     Attributes:
         system: the system message, or "".
@@ -22,7 +22,7 @@ class RowWorld(World):
 
 
 class RowVerifier(Verifier):
-    """The row that the user's function judges answers with. The agent never sees it.
+    """The row against which the user's function judges answers. The agent never sees it.
 
     Attributes:
         row: the row, as JSON.

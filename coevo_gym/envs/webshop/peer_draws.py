@@ -1,4 +1,4 @@
-"""The goals that verl-agent's WebShop workers play, drawn by its rules from a shop.
+"""The goals that verl-agent's WebShop workers play, drawn from a shop by verl-agent's rules.
 
 Every worker has a shop of its own: it draws prices and price caps, and shuffles the goals, with the
 worker's seed. The main process draws positions in these shuffled lists, so a position is another
@@ -38,7 +38,7 @@ class PeerGoal(NamedTuple):
 
 
 def shuffle_positions(count: int, seed: int) -> list[int]:
-    """Return the goal at each position of a worker's list, as its index in the catalogue's order.
+    """Return the catalogue index of the goal at each position of a worker's list.
 
     Example:
         >>> shuffle_positions(6, 0), shuffle_positions(6, 1)
@@ -57,8 +57,8 @@ def draw_positions(positions: range, *, seed: int, size: int, resets: int) -> li
     """
     if size > len(positions):
         raise ConfigError(
-            f"WebShop has {len(positions)} positions to draw from, so a batch of {size} different "
-            f"ones cannot be drawn. Choose at most {len(positions)}."
+            f"WebShop has {len(positions)} positions to draw from, too few for a batch of {size} "
+            f"different ones. Choose a batch size of at most {len(positions)}."
         )
     rng = np.random.RandomState(seed)
     draws = (rng.choice(positions, size=size, replace=False) for _ in range(resets))
@@ -68,7 +68,7 @@ def draw_positions(positions: range, *, seed: int, size: int, resets: int) -> li
 def draw_goals(
     catalogue: Catalogue, *, training: bool, seed: int, groups: int, resets: int
 ) -> list[tuple[PeerGoal, ...]]:
-    """Draw the goals of all resets.
+    """Draw the goal that each group of workers plays after each reset.
 
     Args:
         catalogue: the shop.
@@ -94,7 +94,7 @@ def draw_goals(
 
 
 def _goals_at(catalogue: Catalogue, seed: int, positions: Sequence[int]) -> list[PeerGoal]:
-    """Return the goals at some positions in the shop of workers with this seed."""
+    """Return the goals at the given positions in the shop of workers with this seed."""
     goals, caps = catalogue_goals(catalogue), draw_price_caps(catalogue, seed)
     order = shuffle_positions(len(goals), seed)
     chosen = (goals[order[position]] for position in positions)

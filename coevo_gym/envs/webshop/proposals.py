@@ -39,7 +39,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 def restrictions(
     task: Task, walks: Sequence[Walk], split_of: Callable[[str], Split]
 ) -> tuple[str, ...]:
-    """Return a rule that names the opened products that are training products."""
+    """Return a rule that names the training products among the opened products."""
     assert isinstance(task.world, WebShopWorld)
     asins = _asins_by_click(open_catalogue(task.world))
     actions = (parse_action(exchange.action) for walk in walks for exchange in walk.exchanges)

@@ -155,7 +155,7 @@ def reference_actions(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ..
 
 
 def _purchase_actions(goal: ShoppingGoal) -> tuple[str, ...]:
-    """Return the actions on the product's page that choose the wanted options and buy it."""
+    """Return the actions on a product's page that choose the wanted options and buy the product."""
     asked = dict(goal.options)
     if "" in asked:  # a human-written goal names values only
         names = {value: name for name, values in goal.product.options for value in values}
@@ -286,13 +286,13 @@ def _numbered_goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...
 
 @lru_cache(maxsize=4)
 def _unsolvable_indices(catalogue: Catalogue) -> frozenset[int]:
-    """Return the indices of the goals that are not fulfilled by buying what they request."""
+    """Return the indices of the goals that buying the requested product does not fulfil."""
     goals = enumerate(_numbered_goals(catalogue))
     return frozenset(place for place, (goal, _) in goals if not _is_solvable(goal, catalogue))
 
 
 def _is_solvable(goal: ShoppingGoal, catalogue: Catalogue) -> bool:
-    """Return True if the goal's own product, with the wanted options chosen, has the score 1.
+    """Return True if the goal's own product, with the wanted options chosen, scores 1.
 
     A goal is unsolvable if two wanted options share a value, because only one of them can be
     chosen; if a value cannot be clicked or acts as a button; or because of its colour (see
@@ -388,7 +388,7 @@ def _make_task(catalogue: Catalogue, place: int, solution: tuple[str, ...] = ())
 
 
 def panel_entry(task: Task) -> PanelEntry:
-    """Return the panel entry of a goal: the keys by which other code finds it, and its content.
+    """Return a goal's panel entry: keys that identify it in other code bases, and its content.
 
     The place is the product, and the goal's position among the original's goals of its kind
     (``synthetic`` or ``human``, the subset). The content is written as in the original's goals,
@@ -411,7 +411,7 @@ def panel_entry(task: Task) -> PanelEntry:
 
 
 def data_versions(task: Task) -> dict[str, str]:
-    """Return the catalogue's name, and hashes of its products and of the nouns of their titles.
+    """Return the catalogue's name, and hashes of its products and of the nouns in their titles.
 
     Raises:
         BenchmarkNotInstalled: if the task's shop is not installed.

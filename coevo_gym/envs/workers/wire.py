@@ -45,9 +45,10 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value. If it cannot be pickled, nothing is sent, and the connection stays usable.
+        """Send a value to the other end of the connection.
 
-        ``timeout_s`` limits the wait for the other end to read; None waits forever.
+        If it cannot be pickled, nothing is sent, and the connection stays usable. ``timeout_s``
+        limits the wait for the other end to read; None waits forever.
 
         Raises:
             WireClosed: if the other end has closed the connection.

@@ -55,12 +55,12 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, or None if the worker is not running."""
+        """The process id of the worker, or None if the worker is not running."""
         return None if self._process is None else self._process.pid
 
     @property
     def generation(self) -> int | None:
-        """The process's generation number (see :meth:`ensure_running`), or None if not running."""
+        """The running process's generation number (see :meth:`ensure_running`), or None."""
         return None if self._process is None else self._generation
 
     def next_env_number(self) -> int:

@@ -69,7 +69,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> tuple[int | None, ...]:
-        """Process ids of the workers. The id of a worker that is not running is None."""
+        """The process ids of the workers. The id of a worker that is not running is None."""
         return tuple(worker.pid for worker in self.workers)
 
     def put(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

@@ -91,7 +91,7 @@ def allocation_advantages(
     alpha: float = 0.1,
     odd: float = _ODD,
 ) -> list[list[float]]:
-    """Compute each step's advantage from its share in the outcome's sign, and the outcome.
+    """Compute step advantages from the outcome and each step's share of the outcome's sign.
 
     The sign is +1 if the outcome is above 0, and -1 otherwise. Steps whose label agrees with the
     sign get a full share, and other labelled steps a share of ``odd``. Without labels, all steps
@@ -156,7 +156,7 @@ def _mean_labels(labels: Labels, mask: Sequence[bool]) -> list[float]:
 
 
 class _Scale:
-    """A function that computes z-scores. It returns 0 if all reference numbers are equal."""
+    """A function that computes z-scores, or returns 0 if all reference numbers are equal."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._mean = fmean(numbers) if numbers else 0.0

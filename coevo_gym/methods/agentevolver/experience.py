@@ -86,7 +86,7 @@ class Usefulness(NamedTuple):
         return Usefulness(utility, groups, mean, squares)
 
     def upper_bound(self, errors: float) -> float:
-        """Return the mean difference plus ``errors`` standard errors; infinite below 2 groups.
+        """Return the mean difference plus ``errors`` standard errors; inf for fewer than 2 groups.
 
         Example:
             >>> use = Usefulness().update(-1.0, 0.2).update(0.0, 0.2)

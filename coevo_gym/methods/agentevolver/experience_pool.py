@@ -98,7 +98,7 @@ class ExperiencePool:
 
     @property
     def embedder(self) -> str:
-        """Return the name of the embedder, or "" for one that has no name."""
+        """Return the name of the embedder, or "" if it has no name."""
         return embedder_name(self._embed)
 
     def __len__(self) -> int:

@@ -240,7 +240,7 @@ class ModelExperiences:
     most: int = MAX_QUESTIONS
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Prompt the model to summarize experiences; see :class:`~coevo_gym.core.seams.Study`."""
+        """Ask the model to summarise experiences; see :class:`~coevo_gym.core.seams.Study`."""
         if not self.due():
             return Findings()
         selection = [batch for group in groups for batch in split_into_batches(group)]

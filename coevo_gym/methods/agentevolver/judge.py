@@ -223,7 +223,7 @@ class JudgedReward:
         return replace(group, trajectories=tuple(rewarded))
 
     def _score_or_mark_lost(self, trajectory: Trajectory, notes: Sequence[Note]) -> Trajectory:
-        """Return a trajectory with the judge's reward as its score, or lost without a verdict."""
+        """Return a trajectory scored by the judge, or marked as lost if there is no verdict."""
         if trajectory.end_reason.is_lost:
             return trajectory
         for note in notes:

@@ -35,7 +35,7 @@ _EVOLVED = "evolved"
 def questioning_explorer(
     kit: Kit, preference: PreferenceSettings, *, breadth_steps: int, depth_window: int
 ) -> Explorer:
-    """Create the explorer. If it is a model, it is guided by the benchmark's profile.
+    """Create the explorer for self-questioning; a model is guided by the benchmark's profile.
 
     See :func:`phased_agent` for ``breadth_steps`` and ``depth_window``.
 
@@ -85,7 +85,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A rule for growing the task pool that starts with a round of unguided exploration.
+    """A growth rule for the task pool, which starts with a round of unguided exploration.
 
     This round looks for ``n`` tasks. The growth rule ``later`` plans all later rounds.
 
@@ -136,7 +136,7 @@ class Questioning:
 
 
 class MixtureWeights(NamedTuple):
-    """The mixture of native and evolved tasks.
+    """The weights of native and evolved tasks in a mixture.
 
     Attributes:
         n_native: number of native tasks to draw from.
@@ -154,7 +154,7 @@ class MixtureWeights(NamedTuple):
 def mixture_weights(
     n_native: int, n_evolved: int, *, lam: float, ratio: float, use_native: bool = True
 ) -> MixtureWeights:
-    """Compute the mixture of native and evolved tasks.
+    """Compute the weights of native and evolved tasks in a mixture.
 
     Args:
         n_native: number of native tasks, which limits evolved tasks even if native tasks are not

@@ -148,7 +148,7 @@ class _Replays:
         self.env_steps = 0
 
     def label_steps(self, score: float, *, hindsight: bool) -> Judged:
-        """Label the steps. If a full replay gets a different score, no step gets a label."""
+        """Label each step by replays; no step gets a label if a full replay scores differently."""
         actions = self._actions
         whole = self._replay_steps(range(len(actions)))
         if abs(whole.scores[-1] - score) > _SAME_SCORE:

@@ -103,7 +103,7 @@ class RoleAgentSettings(FrozenModel):
         return {**counts, SIMILAR_FAILURE: self.retrieve_modes} if self.retrieve else counts
 
     def max_extra_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
-        """Return the maximum tokens that a language model predicts per step; see ``MethodSpec``."""
+        """Return the maximum number of tokens generated to predict a step; see ``MethodSpec``."""
         if self.predictor not in ("auto", "separate"):
             return 0
         each = self.prediction_tokens or observation_tokens
@@ -181,7 +181,7 @@ def _make_predictor(settings: RoleAgentSettings, kit: Kit) -> Predictor | None:
         raise ConfigError(
             "method.predictor = 'inline' requires answers with the action in an <action> tag, but "
             f"this policy's answers on {kit.benchmark.name} have no such tag. Set method.predictor "
-            "= 'auto', or choose a prompt whose header says answer = \"action\"."
+            "= 'auto', or choose a prompt whose header sets answer = \"action\"."
         )
     if kind == "inline":
         return InlinePredictor(ahead)

@@ -113,7 +113,7 @@ class EmpiricalPredictor(Predictor):
         self._pending: list[Transition] = []
 
     def expected_observations(self, state: str, action: str) -> list[str]:
-        """Return the observations that most often followed an action, with "" if unknown."""
+        """Return the observations that most often followed an action, or "" where none is known."""
         seen = self._later.get((state, action), ())
         return [
             commonest([later[ahead] for later in seen if ahead < len(later)])

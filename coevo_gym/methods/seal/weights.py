@@ -79,7 +79,7 @@ class LastFailure(TableSelector):
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
-        """Record the last failure of each task, given the notes of a learner step."""
+        """Record each task's latest failure from the notes of a learner step."""
         for note in notes:
             row = self.table.row_index(note.task_id)
             if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:

@@ -1,4 +1,4 @@
-"""The recipe's answers: an action between tags after a thought between tags.
+"""Answers in verl-agent's format: a thought and an action, each between tags.
 
 An answer always has an action, and is valid or invalid as a whole. Validity concerns the form
 only: an action that the env refuses is still valid, and an invalid answer is still acted on.
@@ -16,7 +16,7 @@ _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
 class ParsedAnswer(NamedTuple):
-    """An answer's action, and True if the answer has the requested form."""
+    """The action in an answer, and a flag that is True if the answer is valid."""
 
     action: str
     valid: bool
@@ -52,7 +52,7 @@ def read_answer(text: str, *, last_characters: int) -> ParsedAnswer:
 
 @dataclass(frozen=True)
 class TaggedAnswers:
-    """The form of the answers to a prompt, for :data:`coevo_gym.core.registry.ANSWER_FORMS`.
+    """An answer form with tags, for :data:`coevo_gym.core.registry.ANSWER_FORMS`.
 
     Attributes:
         last_characters: as in :func:`read_answer`.
@@ -74,5 +74,5 @@ WEBSHOP = TaggedAnswers(20)
 
 
 def is_valid(text: str) -> bool:
-    """Return True if an answer has the requested form, which no fallback length affects."""
+    """Return True if an answer has the requested form, with a thought and an action in tags."""
     return read_answer(text, last_characters=1).valid

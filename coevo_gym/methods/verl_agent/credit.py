@@ -1,4 +1,4 @@
-"""The recipe's advantages, whose statistics count each step as one sample.
+"""verl-agent's advantages, computed from statistics that count each step as one sample.
 
 A won episode earns 10, and each of its steps is a sample with that score. An invalid answer costs
 its own step 0.1. Means and deviations over samples weigh long episodes more, and a group that only
@@ -44,7 +44,7 @@ def episode_reward(trajectory: Trajectory) -> float:
 def penalise_invalid(
     values: Sequence[float], valid: Sequence[bool], penalty: float = INVALID_PENALTY
 ) -> list[float]:
-    """Subtract the penalty from the value of each step with an invalid answer, and only from it.
+    """Subtract the penalty from the value of every step whose answer is invalid.
 
     Example:
         >>> penalise_invalid([10.0, 10.0, 10.0], [True, False, True])
@@ -109,7 +109,7 @@ def step_advantages(
     state_weight: float = 1.0,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Compute the advantage of each step of a group: GRPO's over samples, or GiGPO's.
+    """Compute the advantage of each step in a group, with GRPO over samples or with GiGPO.
 
     Args:
         rewards: (K,) reward of each episode.
@@ -155,7 +155,7 @@ def _step_returns(reward: float, n_steps: int, gamma: float) -> list[float]:
 
 @dataclass(frozen=True)
 class StepSamples:
-    """An estimator that computes one advantage per step by :func:`step_advantages`.
+    """An estimator that computes one advantage per step with :func:`step_advantages`.
 
     Lost trajectories get 0 and take no part in the statistics. Only answers of language models can
     be invalid; a choice among candidates is always valid.

@@ -1,4 +1,4 @@
-"""The recipe's filter for groups, which draws whole batches (dynamic sampling, DAPO).
+"""A group filter that draws whole batches, as verl-agent does (dynamic sampling, DAPO).
 
 Source: DAPO (arXiv 2503.14476), as verl-agent applies it to episodes at its commit 796ed31.
 """

@@ -1,4 +1,4 @@
-"""The verl-agent method: GRPO or GiGPO with the recipe's rewards and step statistics."""
+"""The verl-agent method: GRPO or GiGPO with its own rewards and step statistics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class VerlAgentSettings(FrozenModel):
 
 @method("verl_agent", curriculum={"growth": {"kind": "none"}}, learner={"kind": "pg"})
 def verl_agent(settings: VerlAgentSettings, kit: Kit) -> Method:
-    """Learn from steps as samples, and penalise invalid answers (arXiv 2505.10978)."""
+    """Treat each step as a sample, and penalise invalid answers (arXiv 2505.10978)."""
     if kit.language_model and settings.invalid_penalty and kit.answer_form not in ANSWER_FORMS:
         raise ConfigError(
             "verl_agent penalises answers without thought and action tags, which the prompt does "

@@ -1,1 +1,1 @@
-"""Audits: which tasks a run trains and validates on, and what they have in common."""
+"""Audits that show which tasks a run trains and validates on, and how these overlap."""

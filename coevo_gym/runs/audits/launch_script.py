@@ -1,4 +1,4 @@
-r"""A reader of launch scripts: shell scripts that start a trainer with Hydra's ``key=value``.
+r"""A parser for launch scripts: shell scripts that start a trainer with Hydra's ``key=value``.
 
 It reads what such scripts consist of: assignments, variables, sums and products, quotes, comments
 and continued lines. It runs nothing. A value that only a shell could compute is unknown, and asking
@@ -75,7 +75,7 @@ class _Word(NamedTuple):
 
 
 def read_launch_script(text: str, source: str) -> LaunchScript:
-    """Read the overrides of a launch script.
+    """Read the overrides in a launch script.
 
     Args:
         text: the script.
@@ -113,7 +113,7 @@ def read_launch_script(text: str, source: str) -> LaunchScript:
 
 
 def _commands(text: str, source: str, variables: dict[str, str]) -> Iterator[list[_Word]]:
-    """Yield the words of each command, and store assignments in ``variables`` on the way."""
+    """Yield the words of each command, and store assignments in ``variables`` along the way."""
     position, line = 0, 1
     words: list[_Word] = []
     while position < len(text):
@@ -140,7 +140,7 @@ def _commands(text: str, source: str, variables: dict[str, str]) -> Iterator[lis
 
 
 def _assign(words: list[_Word], variables: dict[str, str]) -> bool:
-    """Store the assignments of a command that consists of nothing else. Return False otherwise."""
+    """Store a command's assignments if it consists of nothing else. Return False otherwise."""
     texts = [word.text for word in words]
     if texts[0] in ("export", "local", "declare", "readonly"):
         texts = texts[1:]
@@ -152,7 +152,7 @@ def _assign(words: list[_Word], variables: dict[str, str]) -> bool:
 
 
 def _read_word(text: str, start: int, variables: Mapping[str, str], where: str) -> tuple[str, int]:
-    """Return the word that begins at ``start``, with its variables replaced, and its end."""
+    """Return the word at ``start``, with variables replaced, and the position where it ends."""
     parts: list[str] = []
     position = start
     while position < len(text):
@@ -198,7 +198,7 @@ def _require_closed(end: int, where: str) -> None:
 
 
 def _expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace arithmetic and variables; what the script does not set is left as it is."""
+    """Evaluate arithmetic and variables, leaving variables that the script does not set."""
 
     def replace(match: re.Match[str]) -> str:
         name = match["braced"] or match["bare"]
@@ -219,7 +219,7 @@ def _expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _evaluate(node: ast.expr) -> int:
-    """Evaluate an expression of whole numbers.
+    """Evaluate an arithmetic expression of whole numbers.
 
     Raises:
         ValueError: if it contains anything else.

@@ -1,4 +1,4 @@
-"""Audits by rule: the tasks that a verl-agent run trains and validates on, drawn again.
+"""Audits by rule, which redraw the tasks that a verl-agent run trains and validates on.
 
 No model is involved and nothing of the run is read but its settings, since its rules and the
 benchmark's data determine every task.
@@ -81,7 +81,7 @@ class EvaluationDraws:
 
 @dataclass(frozen=True, slots=True)
 class DrawNoise:
-    """The noise of evaluations of a policy that never changes, in percentage points.
+    """The noise, in percentage points, in evaluations of a policy that never changes.
 
     Attributes:
         rate: assumed mean success rate over all tasks, in (0, 1). The rates of the tasks have a
@@ -119,7 +119,7 @@ class PeerAudit:
 
 
 class RecipeDraws(NamedTuple):
-    """All tasks that a run draws, and the ways in which two of them can match.
+    """All tasks that a run draws, and the criteria by which two tasks match.
 
     Attributes:
         training: for each iteration, the task of each group.
@@ -140,7 +140,7 @@ class RecipeDraws(NamedTuple):
 
 
 def audit_recipe(recipe: PeerRecipe, *, rate: float = 0.75) -> PeerAudit:
-    """Draw a run's tasks again, and count what its evaluations have in common with training.
+    """Redraw a run's tasks, and count the overlap between its evaluations and its training.
 
     Args:
         recipe: the settings of the run.
@@ -254,7 +254,7 @@ def _validation_resets(recipe: PeerRecipe) -> int:
 
 
 def _join_resets(resets: list[tuple[Any, ...]], recipe: PeerRecipe) -> list[tuple[Any, ...]]:
-    """Return the tasks of each evaluation, which resets all workers once or several times."""
+    """Return the tasks of each evaluation, joining resets if an evaluation has several."""
     each = recipe.val_tasks // recipe.val_batch
     return [tuple(itertools.chain(*resets[i : i + each])) for i in range(0, len(resets), each)]
 
@@ -291,7 +291,7 @@ def simulate_noise(
     simulations: int = SIMULATIONS,
     seed: int = 0,
 ) -> DrawNoise:
-    """Simulate evaluations of policies that never change on the tasks that were drawn.
+    """Simulate evaluations of unchanging policies on the tasks that were drawn.
 
     Each simulated policy has a success rate for every task of the pool, from a Beta distribution,
     and plays each drawn task with its rate. Its true rate is the mean over the pool. In contrast to

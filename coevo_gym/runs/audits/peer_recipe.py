@@ -18,14 +18,14 @@ MAX_TASKS = 10_000_000
 
 
 class PeerBenchmark(StrEnum):
-    """Benchmarks whose drawing rules are known."""
+    """Benchmarks for which verl-agent's rules for drawing tasks are known."""
 
     ALFWORLD = "alfworld"
     WEBSHOP = "webshop"
 
 
 class EvalDataset(StrEnum):
-    """ALFWorld games to validate on, by verl-agent's names."""
+    """Sets of ALFWorld games to validate on, as verl-agent names them."""
 
     SEEN = "eval_in_distribution"
     UNSEEN = "eval_out_of_distribution"
@@ -115,9 +115,9 @@ class PeerRecipe:
     def __post_init__(self) -> None:
         for name in ("groups", "group_size", "iterations", "val_batch", "val_tasks"):
             if (number := getattr(self, name)) < 1:
-                raise ConfigError(f"The audit needs {name} of at least 1, got {number}.")
+                raise ConfigError(f"The audit needs {name} to be at least 1, got {number}.")
         if self.seed < 0:
-            raise ConfigError(f"The audit needs a seed of at least 0, got {self.seed}.")
+            raise ConfigError(f"The audit needs the seed to be at least 0, got {self.seed}.")
         if self.val_tasks % self.val_batch:
             raise ConfigError(
                 f"An evaluation of {self.val_tasks} tasks cannot be divided into batches of "
@@ -135,7 +135,7 @@ class PeerRecipe:
 
     @property
     def evaluated_at(self) -> tuple[int, ...]:
-        """Iterations after which there is an evaluation; 0 is before training."""
+        """The iterations after which the policy is evaluated; 0 means before training."""
         if self.validate_every < 1:
             return (0,) if self.validate_first else ()
         within = range(self.validate_every, self.iterations + 1, self.validate_every)
@@ -181,7 +181,7 @@ def recipe_of_script(script: LaunchScript, options: Mapping[str, Any]) -> PeerRe
 
 
 class _ScriptReading:
-    """A reading of a script's settings that remembers where each value is from."""
+    """A reader for a script's settings that remembers where each value comes from."""
 
     def __init__(self, script: LaunchScript, options: Mapping[str, Any]) -> None:
         self._script = script
@@ -312,7 +312,7 @@ class _ScriptReading:
             self._set("val_tasks", rows, where)
 
     def _rows(self, option: str) -> int | None:
-        """Return the rows that the script's data preparation makes; None if it prepares none."""
+        """Return how many rows the script's data preparation makes, or None if it makes none."""
         if not any(name.endswith("_data_size") for name in self._script.options):
             return None
         size = self._script.options.get(option)

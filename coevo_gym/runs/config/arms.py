@@ -92,12 +92,12 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Maximum number of model queries per learner step for each kind of note."""
+        """The maximum number of model queries per learner step for each kind of note."""
         counts: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return counts
 
     def max_extra_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
-        """Return the maximum tokens that studies sample from the policy per env step."""
+        """Return the maximum number of tokens that studies sample from the policy per env step."""
         tokens = getattr(self.settings, "max_extra_tokens_per_step", None)
         return 0 if tokens is None else int(tokens(max_steps, observation_tokens))
 

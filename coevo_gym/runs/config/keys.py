@@ -68,7 +68,7 @@ def is_learner_key(key: str) -> bool:
 
 
 def may_be_own_code(key: str) -> bool:
-    """Return True for a setting that may be an import path of the user's own code, or several."""
+    """Return True for a setting that may hold one or more import paths of the user's own code."""
     return key == "sinks" or (key.endswith(CODE) and is_learner_key(key))
 
 

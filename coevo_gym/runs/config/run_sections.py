@@ -141,7 +141,8 @@ class RolloutSettings(FrozenModel):
     """Maximum number of simultaneous episodes; None uses the limit of the benchmark's engine."""
     workers: int = Field(default=0, ge=0)
     """Number of worker processes that run engines in parallel; 0 runs engines in the training
-    process. The results are the same. Workers speed up ALFWorld on machines with spare cores."""
+    process. The results are the same either way. Workers speed up ALFWorld on machines with spare
+    cores."""
 
 
 def task_set_name(entry: str) -> str:
@@ -167,8 +168,8 @@ class EvaluationSettings(FrozenModel):
     n_tasks: int = Field(default=200, ge=1)
     """Maximum number of held-out tasks. The tasks are the same for every seed."""
     per_scenario: int | None = Field(default=None, ge=1)
-    """Maximum number of these tasks with the same scenario, such as a product or a scene, so that
-    no scenario dominates the success rate; none for no limit."""
+    """Maximum number of held-out tasks from the same scenario, such as a product or a scene, so
+    that no scenario dominates the success rate; none for no limit."""
     n_trained: int = Field(default=0, ge=0)
     """Number of warm-up tasks, and of tasks from an arm's current pool, on which each evaluation
     also measures success, to reveal forgetting and overfitting; 0 for none."""
@@ -180,8 +181,8 @@ class EvaluationSettings(FrozenModel):
     requires a temperature above 0. For the success rate and its interval, each task's share of
     successful episodes counts as one observation. For `coevo eval`, use --samples instead."""
     last: int = Field(default=1, ge=1)
-    """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's. A
-    value of 1 uses only the last evaluation."""
+    """Number of evaluations, counted from the end, that are averaged into an arm's result,
+    excluding the warm-up's. A value of 1 uses only the last evaluation."""
     final: tuple[str, ...] = ()
     """Task sets on which the warm-up and each arm are scored once, after the last step: ``test``, a
     subset of the benchmark's test tasks, such as ``test_normal``, ``val`` or ``held_out`` if
@@ -204,7 +205,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def final_set_names(self) -> tuple[str, ...]:
-        """The names of the sets in :attr:`final`; a panel file is named by its file name."""
+        """The names of the sets in :attr:`final`; a panel file goes by its file name."""
         return tuple(map(task_set_name, self.final))
 
     def describe_sampling(self) -> str:

@@ -125,7 +125,7 @@ def load_config(
 
 
 def resolve_and_approve(merged: Mapping[str, Setting]) -> Resolved:
-    """Build a config from settings with dotted keys, and approve the code and keys that users set.
+    """Build a config from settings with dotted keys, and approve code and API keys set by the user.
 
     Code and API keys that are named only in a file or a run are not approved.
 

@@ -1,1 +1,1 @@
-"""Saved evaluations: how to identify, resume and compare them."""
+"""Functions that identify, resume and compare saved evaluations."""

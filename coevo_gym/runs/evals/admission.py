@@ -1,4 +1,4 @@
-"""A rule that limits how much paid work is lost if the caps of an endpoint end an evaluation."""
+"""A rule that limits how much paid work is lost if an endpoint's caps end an evaluation."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PaidAdmission(Admission):
 
     @property
     def _mean_usage(self) -> Usage:
-        """Mean usage per episode.
+        """The mean usage per episode.
 
         Live episodes count with their usage so far, because the first episodes to finish are short.
         """

@@ -1,4 +1,4 @@
-"""The rise in success that choosing the best of several evaluations alone gives a policy.
+"""The amount by which merely choosing the best of several evaluations raises a success rate.
 
 A policy that does not change has a different result in each evaluation, because its episodes differ
 by chance. The best of ``n`` results is therefore too high, by an amount that depends on the tasks:
@@ -31,7 +31,7 @@ _MAX_ITERATIONS, _TOLERANCE = 10_000, 1e-9
 
 
 class BetaSpread(NamedTuple):
-    """A Beta distribution of the tasks' success rates.
+    """A Beta distribution of the success rates of tasks.
 
     Attributes:
         alpha: first parameter, above 0.
@@ -43,7 +43,7 @@ class BetaSpread(NamedTuple):
 
 
 class Rise(NamedTuple):
-    """The rise of a policy's result by choosing the best of several evaluations.
+    """The amount by which choosing the best of several evaluations raises a policy's result.
 
     Attributes:
         points: expected best result minus the policy's true success rate, in percentage points.
@@ -57,7 +57,7 @@ class Rise(NamedTuple):
 
 
 def fit_beta(successes: Sequence[int], samples: Sequence[int]) -> BetaSpread:
-    """Fit a Beta distribution of success rates to the tasks of a panel by maximum likelihood.
+    """Fit a Beta distribution to the success rates of a panel's tasks by maximum likelihood.
 
     Args:
         successes: (tasks,) number of successful episodes of each task.
@@ -162,7 +162,7 @@ def _to_checked_arrays(
     wins, tries = np.asarray(successes, dtype=np.int64), np.asarray(samples, dtype=np.int64)
     if not len(wins) or len(wins) != len(tries):
         raise ValueError(
-            f"counts of successes and samples must be of the same tasks, got {len(wins)} and "
+            f"counts of successes and samples must cover the same tasks, got {len(wins)} and "
             f"{len(tries)}"
         )
     if wrong := [

@@ -99,7 +99,9 @@ class ComparedType:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of policies. A task counts as solved if at least half of its episodes succeed.
+    """A comparison of two policies on the same tasks.
+
+    A task counts as solved if at least half of its episodes succeed.
 
     Attributes:
         a: name of policy A.
@@ -189,7 +191,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The result as text. It is about these two policies, not about their methods."""
+        """The conclusion as text. It is about these two policies, not about their methods."""
         if self.low > 0 or self.high < 0:
             conclusion = (
                 f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
@@ -210,7 +212,7 @@ class Comparison:
 
     @property
     def test_name(self) -> str:
-        """Name of the statistical test used to compute ``p``."""
+        """The name of the statistical test used to compute ``p``."""
         return "sign test over tasks" if self.has_several_samples else "McNemar's exact test"
 
 

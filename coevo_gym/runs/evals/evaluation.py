@@ -82,7 +82,7 @@ def evaluate_job(
     begun: Callable[[int, int], None] = lambda done, total: None,
     stop: StopRequest | None = None,
 ) -> Evaluation:
-    """Run an evaluation. In a folder, it is saved, and an interrupted one is resumed.
+    """Run an evaluation or, if a folder contains an interrupted one, resume it.
 
     Finished episodes are saved even after a crash. Call the function again to resume, and to retry
     episodes that were lost to a fault.
@@ -284,7 +284,7 @@ def make_citation(
 def open_eval_folder(
     folder: EvalFolder, job: EvalJob, progress: ProgressSink = SILENT, *, overwrite: bool = False
 ) -> Iterator[KeptInFolder]:
-    """Context manager that locks an evaluation's folder for writing.
+    """Lock an evaluation's folder for writing during a ``with`` block.
 
     An existing evaluation in the folder must have the same settings unless ``overwrite`` is True.
     See :func:`evaluate_job` for the arguments.

@@ -85,7 +85,7 @@ _SET_ELSEWHERE = {
 
 
 def parse_env_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
-    """Parse arguments for an env.
+    """Parse ``name=value`` arguments for an env.
 
     Args:
         env_class: class of the env.
@@ -217,7 +217,7 @@ class EvalJob:
 
     @cached_property
     def played_panel(self) -> Panel:
-        """The panel to play, or one that is made from the tasks to play."""
+        """The panel to play, or a panel made from the tasks if the job was not given one."""
         if self.panel is not None:
             return self.panel
         settings = self.assembly.config.benchmark
@@ -228,7 +228,7 @@ class EvalJob:
 
     @cached_property
     def protocol(self) -> EvalProtocol:
-        """The settings that say how the tasks are played."""
+        """The settings that determine how the tasks are played."""
         return make_protocol(
             self.assembly.config,
             max_steps=self.assembly.max_steps,
@@ -260,12 +260,12 @@ class EvalJob:
 
     @property
     def uses_endpoint(self) -> bool:
-        """True if an endpoint plays."""
+        """True if the episodes are played by a model behind an endpoint."""
         return bool(self.model) and self.assembly.config.policy.kind == "openai"
 
     @property
     def endpoint(self) -> OpenAIPolicy | None:
-        """The endpoint that plays, or None. It is opened on first use."""
+        """The endpoint whose model plays the episodes, or None. It is opened on first use."""
         policy = self.asked() if self.uses_endpoint and self.asked is not None else None
         return policy if isinstance(policy, OpenAIPolicy) else None
 
@@ -292,7 +292,7 @@ class EvalJob:
         return rule
 
     def cost(self, lines: Collection[EvalLine]) -> Cost:
-        """Return the cost so far: of all requests to an endpoint, or else of finished episodes."""
+        """Return the cost so far, as counted by the endpoint or summed over finished episodes."""
         steps, endpoint = sum(line.steps for line in lines), self.endpoint
         if endpoint is not None:
             return Cost.from_usages(steps, endpoint.usage)
@@ -332,7 +332,7 @@ def make_eval_job(
     verify: str = "",
     tools: Sequence[str] = (),
 ) -> EvalJob:
-    """Create the job that evaluates a policy of a run, or an untrained one on a benchmark.
+    """Create the job that evaluates a run's policy, or an untrained policy on a benchmark.
 
     Args:
         source: name of a benchmark or a run, or a run's folder; with ``verify``, a JSONL file of
@@ -422,7 +422,7 @@ def _play_panel(
 
 
 def _with_panel(job: EvalJob, panel: Panel) -> EvalJob:
-    """Return the same job on the tasks of a panel, in the env that has these tasks."""
+    """Return a copy of the job that plays the tasks of a panel, in the env that has them."""
     own = job.assembly.env_arguments
     for name, value in panel.env.items():
         if own.get(name, value) != value:

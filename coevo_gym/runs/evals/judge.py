@@ -1,4 +1,4 @@
-"""A judge: a function that asks a language model about answers to rows, for ``from_rows``."""
+"""A judge for ``from_rows``: a function that asks a language model to judge answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table of the results of several policies on the same tasks.
+"""A table that combines the results of several policies on the same tasks.
 
 Repeats, which are the results of one policy with several seeds, share a row. A row has two
 intervals, which are never combined: the one over tasks says how far other tasks like these would
@@ -53,7 +53,7 @@ class BestOfN(NamedTuple):
 
 @dataclass(frozen=True)
 class LedgerDifference:
-    """The difference between the success of a row and of the first row, on the same tasks.
+    """The difference in success between a row and the first row, on the same tasks.
 
     Attributes:
         mean: the difference.
@@ -73,7 +73,7 @@ class LedgerDifference:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """The results of one policy.
+    """The results of one policy, as a row of a ledger.
 
     Attributes:
         label: name of the row.
@@ -107,7 +107,7 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A table of results.
+    """A table of the results of several policies, with one row per policy.
 
     Attributes:
         benchmark: name of the benchmark.
@@ -128,7 +128,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class _Policy:
-    """The results of one policy, each a repeat.
+    """The results of one policy, with one result per repeat.
 
     Attributes:
         label: name of the policy.
@@ -219,7 +219,7 @@ _HONEST_CHOICE = (
 
 
 def _group(results: Iterable[tuple[str, Side]]) -> list[_Policy]:
-    """Return the results of each policy together, in the order of their first results."""
+    """Group results by policy, in the order in which the policies first appear."""
     groups: dict[tuple[str, ...], list[Side]] = {}
     labels: dict[tuple[str, ...], str] = {}
     for label, side in results:
@@ -240,7 +240,7 @@ def _choose_best(policy: _Policy) -> _Policy:
 
 
 def choose_best(sides: Sequence[Side]) -> BestOfN:
-    """Choose the result with the highest success, or the first of several.
+    """Choose the result with the highest success or, in a tie, the first one.
 
     All must evaluate the same policy, or stages of its training, on the same tasks.
     """
@@ -254,7 +254,7 @@ def choose_best(sides: Sequence[Side]) -> BestOfN:
 
 
 def _make_row(policy: _Policy, first: _Policy) -> LedgerRow:
-    """Return the row of a policy, compared with the first one."""
+    """Return a policy's row, including its comparison with the first policy."""
     shares = policy.shares
     rate = success_rate([fmean(repeats) for repeats in shares.values()])
     means = _repeat_means(policy)
@@ -281,7 +281,7 @@ def _repeat_means(policy: _Policy) -> tuple[float, ...]:
 
 
 def _difference(policy: _Policy, first: _Policy) -> LedgerDifference | None:
-    """Return the difference to the first policy; None if their tasks are not the same."""
+    """Return a policy's difference from the first policy; None if their tasks differ."""
     if policy.shares.keys() != first.shares.keys():
         return None
     differences = [fmean(policy.shares[id]) - fmean(first.shares[id]) for id in first.shares]
@@ -295,7 +295,7 @@ def _difference(policy: _Policy, first: _Policy) -> LedgerDifference | None:
 
 
 def _means_by_seed(policy: _Policy) -> dict[int, float]:
-    """Return each repeat's success by its seed, or nothing if a seed is unknown or repeated."""
+    """Return each repeat's success, keyed by seed; {} if a seed is unknown or repeated."""
     means = zip(policy.sides, _repeat_means(policy), strict=True)
     by_seed = {side.seed: mean for side, mean in means if side.seed is not None}
     return by_seed if len(by_seed) == len(policy.sides) else {}
@@ -328,7 +328,7 @@ def _notes(policy: _Policy, first: _Policy) -> Iterator[str]:
 
 
 def describe_choices(choices: Sequence[BestOfN]) -> str:
-    """Return a sentence about the choice of the best result, and about its effect."""
+    """Return a sentence that states how the best result was chosen, and with what effect."""
     if all(choice.n == 1 for choice in choices):
         return "There is only one evaluation to choose from."
     n = " and ".join(dict.fromkeys(str(choice.n) for choice in choices))
@@ -351,7 +351,7 @@ def describe_choices(choices: Sequence[BestOfN]) -> str:
 
 
 def _unique_labels(rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
-    """Add the first result's name to the labels that more than one row has."""
+    """Make labels unique by adding the name of a row's first result to each repeated label."""
     rows = list(rows)
     labels = [row.label for row in rows]
     for row in rows:
@@ -383,7 +383,7 @@ def _check_repeats(policy: _Policy) -> None:
 
 
 def _check_same_tasks(sides: Sequence[Side]) -> None:
-    """Check that results can be in one table."""
+    """Check that the results can share one table."""
     first = sides[0]
     for side in sides[1:]:
         for what in ("benchmark", "split"):
@@ -405,7 +405,7 @@ def _check_same_tasks(sides: Sequence[Side]) -> None:
 
 
 def _protocol_differences(side: Side, other: Side) -> list[str]:
-    """Return the settings in which two protocols differ, besides the seed.
+    """Return the settings, other than the seed, in which two protocols differ.
 
     A setting that only one of them has, such as the prompt of a language model, is left out.
     """

@@ -1,4 +1,4 @@
-"""A ledger as Markdown, CSV, HTML and the cells of a terminal table."""
+"""Functions that render a ledger as Markdown, CSV, HTML or the cells of a terminal table."""
 
 from __future__ import annotations
 

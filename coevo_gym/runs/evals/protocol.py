@@ -1,4 +1,4 @@
-"""The protocol of an evaluation: all settings that say how its tasks are played."""
+"""The protocol of an evaluation: all settings that determine how its tasks are played."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def _arm_side(run: RunFolder, arm: str | None, final: str) -> Side:
 
 
 def _side_at(run: RunFolder, arm: str, final: str, late: Sequence[int]) -> Side:
-    """Return an arm's evaluations at some steps as one side."""
+    """Return an arm's evaluations at the given steps as one side of a comparison."""
     _, config = read_manifest(run)
     reader, policy = RunReader(run.database), stored_name(arm, final) if final else arm
     at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""

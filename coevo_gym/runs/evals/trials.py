@@ -59,7 +59,7 @@ def _reflection_text(reflection: Reflection) -> str:
 
 
 def inquiry_about(failure: FailedTrial, sampling: Sampling) -> Inquiry[Reflection]:
-    """Return the question to the policy about one of its failed trials."""
+    """Return the question to ask the policy about one of its failed trials."""
     return Inquiry(
         prompt=PROMPT,
         schema=Reflection,
@@ -83,17 +83,17 @@ class TrialFolder(EvalFolder):
 
     @property
     def config(self) -> Path:
-        """Path to the file with the settings that the results depend on."""
+        """The path to the file with the settings that the results depend on."""
         return self.path / "trials.json"
 
     @property
     def results(self) -> Path:
-        """Path to the results file. Each trial adds a line when its episode ends."""
+        """The path to the results file. Each trial adds a line when its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
     def reflections(self) -> Path:
-        """Path to the reflections file, with one line per failed trial that has a reflection."""
+        """The path to the reflections file, with one line per failed trial with a reflection."""
         return self.path / "reflections.jsonl"
 
 

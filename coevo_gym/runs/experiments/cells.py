@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def state(self) -> State:
-        """The state of the run.
+        """The state of the cell's run.
 
         Raises:
             ConfigError: if the existing run has different settings.
@@ -157,7 +157,7 @@ class Chosen:
         ]
 
     def parts_shown_elsewhere(self) -> dict[str, list[str]]:
-        """Return the parts of each row's runs that other rows show, by the row's name."""
+        """Map each row's name to the parts of its runs that other rows show."""
         by_source = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:

@@ -23,7 +23,7 @@ _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def parse_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Parse seeds from a string.
+    """Parse a number or a list of seeds.
 
     Args:
         text: a number of seeds, or a list with commas and ranges; None for the default seeds.

@@ -107,7 +107,7 @@ class OnDisk(FrozenModel):
 
 
 class TableOfRuns(FrozenModel):
-    """A table of runs. It is ``running`` if any cell is, and ``finished`` if all cells are.
+    """A table of runs on disk. It is ``running`` if any cell is, and ``finished`` if all cells are.
 
     Attributes:
         name: name of the table.

@@ -1,1 +1,1 @@
-"""Panels as files: find, make and verify them, and compare the results on them."""
+"""Functions that find, make, verify and export panels, and look up published results."""

@@ -1,4 +1,4 @@
-"""The check of a citation: what the line says of a result, as far as it can be checked.
+"""A check of citations, which verifies as much of a cited result as the line allows.
 
 Example:
     >>> from coevo_gym.core.panel import Citation, Panel, PanelTask, hash_content

@@ -1,4 +1,4 @@
-"""Panels as lists that other code reads, and with the texts of the user's own data.
+"""Functions that export panels as lists for other code, and add texts from the user's data.
 
 A panel contains hashes in place of texts. Where the benchmark's data is installed, the texts can be
 filled in; they are never part of a panel.
@@ -17,7 +17,7 @@ from coevo_gym.runs.panels.panel_files import check_panel, tasks_of_panel
 
 
 class ExportFormat(StrEnum):
-    """Formats of lists that other code reads."""
+    """Formats of task lists that other code bases read."""
 
     ALFWORLD = "alfworld"
     """One path of a game per line, below the data folder of ALFWorld's own code."""
@@ -28,7 +28,7 @@ class ExportFormat(StrEnum):
 
 
 def export_panel(panel: Panel, form: ExportFormat) -> Iterator[str]:
-    """Yield the lines of a panel as a list for other code, in the panel's order.
+    """Yield the lines of a task list for another code base, in the panel's order.
 
     Lists of paths and positions need no data. The format ``jsonl`` contains the texts of the
     installed data, after a check that they are those of the panel.
@@ -44,7 +44,7 @@ def export_panel(panel: Panel, form: ExportFormat) -> Iterator[str]:
     for task in panel.tasks:
         if panel.benchmark != form or key not in task.place:
             raise ConfigError(
-                f"The panel {panel.name} cannot be written as a list for {form}: the place of its "
+                f"The panel {panel.name} cannot be written as a list for {form}: the entry of its "
                 f"task {task.id} has no {key}. Use --for jsonl."
             )
     if form is ExportFormat.WEBSHOP:
@@ -52,7 +52,7 @@ def export_panel(panel: Panel, form: ExportFormat) -> Iterator[str]:
         if len(kinds) > 1:
             raise ConfigError(
                 f"The panel {panel.name} has goals of several kinds ({', '.join(kinds)}), whose "
-                "positions are counted separately. Make a panel of each with --where subset=KIND."
+                "positions are counted separately. Create one panel per kind: --where subset=KIND."
             )
     for task in panel.tasks:
         yield str(task.place[key])
@@ -72,7 +72,7 @@ def _with_content(panel: Panel) -> Iterator[str]:
 
 
 def find_instructions(panel: Panel) -> tuple[dict[str, str], str]:
-    """Return the instructions of a panel's tasks, by id, and why some are missing, or "".
+    """Return the instructions of a panel's tasks by id, and why some are missing ("" if none are).
 
     An instruction is only returned if the task's content is that of the panel.
     """

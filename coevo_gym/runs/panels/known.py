@@ -1,4 +1,4 @@
-"""Published results of the benchmarks, each with its source, its protocol and what is unclear.
+"""Published results on the benchmarks, each with its source, its protocol and any caveats.
 
 ```python
 from coevo_gym.runs.panels.known import known_numbers
@@ -103,7 +103,7 @@ class KnownNumber(FrozenModel):
 
     @property
     def caveats(self) -> Iterator[str]:
-        """Everything that is unclear about the number, one sentence each."""
+        """The unclear points about the number, in one sentence each."""
         if self.split == NOT_SAID:
             yield "The source does not say which split was played."
         if self.unclear:
@@ -111,7 +111,7 @@ class KnownNumber(FrozenModel):
 
 
 def _format_number(value: float) -> str:
-    """Return a number with one digit after the point, or with two if it has more than one."""
+    """Format a number with one decimal place, or with two if it has more than one."""
     return f"{value:.1f}" if round(value, 1) == value else f"{value:.2f}"
 
 
@@ -131,7 +131,7 @@ class KnownGroup(FrozenModel):
 
 @lru_cache
 def known_numbers(benchmark: str | None = None) -> tuple[KnownNumber, ...]:
-    """Return the published numbers of a benchmark, or of all benchmarks, in the order of their ids.
+    """Return the published numbers for a benchmark, or for all benchmarks, in order of their ids.
 
     A benchmark without published numbers has none.
     """

@@ -56,8 +56,8 @@ def refuse_leaks(panel: Panel, tasks: Sequence[Task], benchmark: Benchmark, run:
     leak = count_leaks(tasks, benchmark)
     if any(leak):
         raise SplitLeakError(
-            f"The panel {panel.name} cannot measure {run}, because {run} may have trained on what "
-            f"it contains: of its {len(tasks)} tasks, {leak.tasks} are training tasks, and "
+            f"The panel {panel.name} cannot measure {run}, because {run} may have trained on its "
+            f"content: of its {len(tasks)} tasks, {leak.tasks} are training tasks, and "
             f"{leak.scenarios} more share a product, room or other scenario with training tasks. "
             "Choose another panel (`coevo panel list`). A model that no run here has trained can "
             "be evaluated on it."

@@ -1,4 +1,4 @@
-"""Functions that make panels: of a split or a subset, of a draw from it, or of listed tasks.
+"""Functions that make panels from a split or subset, a draw of its tasks, or a list of tasks.
 
 Example:
     >>> from coevo_gym.runs.panels.making import make_panel
@@ -41,7 +41,7 @@ _PASSED_OTHERWISE = {
 
 
 class ListLine(NamedTuple):
-    """A line of a list of tasks.
+    """A line in a list of tasks.
 
     Attributes:
         text: a task's name or id, or a value that other code finds it by, such as a game's path, a
@@ -54,7 +54,7 @@ class ListLine(NamedTuple):
 
 
 def read_list(file: Path) -> list[ListLine]:
-    """Read a list with one task per line, such as the list of another code base.
+    """Read a list with one task per line, such as a list from another code base.
 
     A line contains a text of :class:`ListLine`, or a JSON object with the key ``id``. Blank lines
     are allowed.
@@ -133,7 +133,7 @@ def make_panel(
             raise ConfigError(f"A panel has no {argument}. {_PASSED_OTHERWISE[argument]}")
         if argument not in chosen_by:
             raise ConfigError(
-                f"A panel has no {argument}. It belongs to the evaluation, which says how the "
+                f"A panel has no {argument}. It belongs to the evaluation, which defines how the "
                 "tasks are played. These arguments of the env choose tasks: "
                 f"{', '.join(sorted(chosen_by - _PASSED_OTHERWISE.keys()))}"
             )
@@ -195,7 +195,7 @@ def _describe(
 
 
 def _matches(benchmark: Benchmark, task: Task, where: Mapping[str, str]) -> bool:
-    """Return True if the panel entry of a task has these values."""
+    """Return True if a task's panel entry has these values."""
     place = panel_entry_of(benchmark, task).place
     if unknown := where.keys() - place.keys():
         raise ConfigError(
@@ -241,7 +241,7 @@ def _resolve(
 
 
 def _index(benchmark: Benchmark, tasks: Sequence[Task]) -> dict[str, list[Task]]:
-    """Map each text that a list may contain to its tasks."""
+    """Map each text that may appear in a list to the tasks that it matches."""
     by_key: defaultdict[str, list[Task]] = defaultdict(list)
     for task in tasks:
         for key in _keys(benchmark, task):
@@ -250,7 +250,10 @@ def _index(benchmark: Benchmark, tasks: Sequence[Task]) -> dict[str, list[Task]]
 
 
 def _keys(benchmark: Benchmark, task: Task) -> set[str]:
-    """Return a task's names, and the values in its place; paths also without their first folder."""
+    """Return the texts by which a list can name a task: its names, and the values in its place.
+
+    Paths also count without their first folder.
+    """
     keys = {task.name, task.id, task.name.partition("/")[2]}
     for value in map(str, panel_entry_of(benchmark, task).place.values()):
         keys |= {value, value.partition("/")[2] or value}
@@ -266,7 +269,7 @@ def _look_up(by_key: Mapping[str, list[Task]], text: str) -> list[Task]:
 
 
 def _suffixes(text: str) -> Iterator[str]:
-    """Yield a text and, for a path, its ends with at least two parts."""
+    """Yield a text and, if it is a path, its shorter endings with at least two parts."""
     yield text
     while (text := text.partition("/")[2]).count("/") >= 1:
         yield text
@@ -291,7 +294,7 @@ def _look_elsewhere(benchmark: Benchmark, split: Split, env: Mapping[str, Any], 
 def _name_smallest_subset(
     benchmark: Benchmark, split: Split, env: Mapping[str, Any], names: set[str]
 ) -> dict[str, Any]:
-    """Return an env's arguments with the smallest subset that has all these tasks, if any has."""
+    """Return an env's arguments, narrowed to the smallest subset that contains all these tasks."""
     subsets: list[tuple[int, str, Sequence[Task]]] = []
     for subset in benchmark.subsets:
         try:

@@ -69,7 +69,7 @@ def find_panel(name_or_file: str) -> Panel:
 
 
 class TaskDifference(NamedTuple):
-    """A task of a panel that is not the same in the installed data.
+    """A task that differs between a panel and the installed data.
 
     Attributes:
         id: name of the task.
@@ -86,7 +86,7 @@ class TaskDifference(NamedTuple):
 
 
 class DataDifference(NamedTuple):
-    """A version or hash of the data that is not the same in the installed data.
+    """A data version or hash that differs between a panel and the installed data.
 
     Attributes:
         name: name of the version or hash.
@@ -172,7 +172,7 @@ def check_panel(panel: Panel, benchmark: Benchmark | None = None) -> PanelCheck:
     )
     if not tasks:
         raise BenchmarkNotInstalled(
-            f"The installed data of {panel.benchmark} has no task of the panel {panel.name}. "
+            f"The installed data of {panel.benchmark} has none of the panel {panel.name}'s tasks. "
             f"{_advise(panel, data)}"
         )
     differences = tuple(_compare(benchmark, panel, tasks))
@@ -192,13 +192,13 @@ def _compare(
 
 
 def report_hashing(done: int, total: int) -> None:
-    """Report the progress of long work on a panel's tasks."""
+    """Report progress every so often while a panel's tasks are hashed."""
     if done and done % _REPORTED == 0:
         report_progress("hashing tasks", done, total)
 
 
 def _advise(panel: Panel, data: Sequence[DataDifference] = ()) -> str:
-    """Return a message that says how the data differs and how to fix it."""
+    """Return a message that explains how the data differs and how to fix it."""
     spec = find_spec(panel.benchmark)
     command = f" (see `coevo install {panel.benchmark} --help`)" if spec and spec.setup else ""
     advice = f"Install the data that the panel was made from{command}."
@@ -237,7 +237,7 @@ def tasks_of_env(benchmark: Benchmark, split: Split, env: Mapping[str, Any]) -> 
 
 
 def without_solutions(tasks: Sequence[Task]) -> Iterable[Task]:
-    """Return tasks that may lack their solutions, where finding these takes long."""
+    """Return tasks, leaving out solutions that would take long to find."""
     make = getattr(tasks, "without_solutions", None)
     return tasks if make is None else cast(Iterable[Task], make())
 
@@ -245,7 +245,7 @@ def without_solutions(tasks: Sequence[Task]) -> Iterable[Task]:
 def make_automatic_panel(
     tasks: Sequence[Task], benchmark: Benchmark, env: Mapping[str, Any]
 ) -> Panel:
-    """Return the panel of an evaluation that was not given one.
+    """Create a panel for an evaluation that was not given one.
 
     Args:
         tasks: the tasks that the evaluation plays, all of one split.

@@ -116,7 +116,7 @@ RECIPES = (
 
 
 def main() -> None:
-    """Make the shipped panels, and write them to the folder in the first argument."""
+    """Make the shipped panels, and write them to the folder named by the first argument."""
     folder = Path(sys.argv[1])
     for recipe in RECIPES:
         panel = recipe.make()

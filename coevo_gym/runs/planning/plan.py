@@ -230,7 +230,7 @@ def _max_sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None)
 
 
 def _max_study_tokens(config: RunConfig, env_steps: int) -> int:
-    """Return the maximum tokens that the studies of one arm sample from a language model."""
+    """Return the maximum number of tokens that an arm's studies sample from a language model."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return 0
     sizes = max_steps_per_episode(config), env_class_of(config.benchmark.name).observation_tokens

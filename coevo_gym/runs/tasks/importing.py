@@ -267,7 +267,7 @@ def _kind_of(data: Any) -> str:
 
 
 def _add_provenance(result: GateResult, candidate: _Candidate) -> Task:
-    """Return the validated task with its provenance."""
+    """Return the validated task, with its provenance added."""
     task, original, context = result.task, candidate.named, candidate.context
     assert task is not None
     origin = dict(original.provenance) if original else {}

@@ -42,7 +42,7 @@ class HeldDraft:
     joined: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON."""
+        """Return the held task and its review status as JSON."""
         decision = self.decision
         return {
             "name": self.task.name,

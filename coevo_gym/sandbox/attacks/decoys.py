@@ -61,7 +61,7 @@ class Decoys:
 
     @property
     def secret(self) -> Path:
-        """Path of the decoy text file that attacks try to read."""
+        """The path of the decoy text file that attacks try to read."""
         return self.folder / "secret.txt"
 
     @property

@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """State of an attack payload and the host, as observed after the attack.
+    """The state of an attack payload and the host, as observed after the attack.
 
     Attributes:
         said: output of the payload.

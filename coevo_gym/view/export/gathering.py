@@ -173,7 +173,7 @@ def page_response(
 
 
 def _without_walks(response: Response) -> Response:
-    """Return a copy of a response, leaving out the steps of rollouts and walks."""
+    """Return a copy of a response without the steps of its rollouts and walks."""
 
     def without_steps(value: Any) -> Any:
         if isinstance(value, list):

@@ -182,7 +182,7 @@ def link_files(page: str) -> str:
 
 
 def fill_page(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
-    """Return the HTML page of an export.
+    """Return an export's HTML page, filled in from the viewer's page.
 
     Args:
         page: ``index.html`` of the viewer.
@@ -275,7 +275,7 @@ def export_pages(
     most_bytes: int = MAX_BYTES,
     tell: Callable[[str], object] = lambda now: None,
 ) -> Written:
-    """Write the pages of runs and evaluations to files that open without a server.
+    """Write the pages of runs and evaluations to files that can be opened without a server.
 
     Args:
         library: the runs and evaluations to export.

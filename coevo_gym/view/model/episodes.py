@@ -33,7 +33,7 @@ class ChoiceView(Shape):
 
 
 class TokenView(Shape):
-    r"""A sampled token.
+    r"""A token that the policy sampled, for display in the viewer.
 
     Attributes:
         text: text that the token adds to the answer. A character that spans several tokens is shown
@@ -125,7 +125,7 @@ _FORMATS: Mapping[str, dict[str, Any]] = {
 def parse_page(
     benchmark: str, observation: str, extras: Mapping[str, Any], choices: Sequence[str] = ()
 ) -> BehindPage:
-    """Parse an observation and return its page.
+    """Parse an observation into a page that the viewer can display.
 
     Args:
         benchmark: name of the benchmark.

@@ -190,7 +190,7 @@ def usage_by_purpose(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeU
 
 
 def answer_warnings(usage: Sequence[PurposeUsage]) -> Iterator[str]:
-    """Yield a warning for each type of question (such as judging) with mostly unusable answers."""
+    """Yield a warning for each type of question (such as judging) that got few usable answers."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(count_answers({row.purpose: row.usage}))
@@ -309,7 +309,7 @@ def _tasks_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
 
 
 def _held_out_tasks(run: ShownRun) -> Sequence[AskedTasks]:
-    """Return the tasks used to compare arms. Return () if the benchmark is not installed."""
+    """Return the tasks used to compare arms, or () if the benchmark is not installed."""
     config = run.config
 
     def read() -> tuple[AskedTasks, ...]:

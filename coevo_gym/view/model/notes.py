@@ -45,7 +45,7 @@ class NotedEpisode(Shape):
 
 
 class NoteRow(Shape):
-    """A summary of the notes with one label or without labels, an interface, or a piece of advice.
+    """A row for the notes with one label (or none), for an interface, or for a piece of advice.
 
     Attributes:
         kind: name of the study that wrote the notes, ``interface``, or the memory of the advice.
@@ -183,7 +183,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def _label_rows(reader: ViewReader, arm: str) -> list[list[NoteRow]]:
-    """Return the rows of each kind of notes."""
+    """Return the rows for each kind of note."""
     kinds: dict[str, list[NoteGroup]] = {}
     for group in reader.note_groups(arm):
         kinds.setdefault(group.kind, []).append(group)
@@ -269,7 +269,7 @@ def _shorten_texts(texts: Iterable[object]) -> tuple[str, ...]:
 
 
 def _advice_rows(reader: ViewReader, arm: str) -> list[list[NoteRow]]:
-    """Return the rows of each memory: the advice that it contains first, the most useful first."""
+    """Return each memory's rows: current advice before dropped advice, the most useful first."""
     memories: dict[str, list[NoteRow]] = {}
     for origin, changes in _learned_advice(reader.advice(arm), reader):
         last = changes[-1]

@@ -1,4 +1,4 @@
-"""Audits of our own runs: the tasks that were trained on against those of the evaluations."""
+"""Audits of runs: comparisons of the tasks in training with the tasks in evaluations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.store.reader import EvaluatedTask, RunReader
 
 @dataclass(frozen=True, slots=True)
 class AuditedEvaluation:
-    """The tasks of a policy's evaluations, compared with those that it was trained on.
+    """The tasks in a policy's evaluations, compared with the tasks that it was trained on.
 
     Attributes:
         policy: name of the arm, or the policy after warm-up or the random policy.
@@ -126,7 +126,7 @@ def _audit_policies(
 def _count_matches(
     evaluated: Iterable[EvaluatedTask], trained: Iterable[Task], benchmark: Benchmark
 ) -> tuple[int, int, int]:
-    """Count the evaluated tasks in the attributes ``same_task``, ``same_scenario`` and ``seen``."""
+    """Return the counts for the attributes ``same_task``, ``same_scenario`` and ``seen``."""
     trained = list(trained)
     ids = {task.id for task in trained}
     texts = {(task.scenario, task.instruction) for task in trained}

@@ -383,7 +383,7 @@ def _training_series(run: ShownRun) -> Iterator[Series]:
 
 
 def _sum_known(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of the arms' counts, or None if there is none or one is unknown."""
+    """Return the sum of the arms' counts, or None if there are no arms or a count is unknown."""
     known = list(counts)
     return sum(n for n in known if n is not None) if known and None not in known else None
 

@@ -1,4 +1,4 @@
-"""Search tasks and episodes first, then drafts, evaluations and runs."""
+"""A search for tasks and episodes, then drafts, evaluations and runs."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Brief(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The result of running the code of one step.
+    """The result of running one step's code.
 
     Attributes:
         output: printed output, or the error.
@@ -154,7 +154,7 @@ class WorldSession:
     def step(
         self, code: str, *, time_limit_s: float = STEP_LIMIT_S, max_chars: int = MAX_CHARS
     ) -> Ran:
-        """Run the code of one step in the current world.
+        """Run one step's code in the current world.
 
         Args:
             code: Python code; its variables persist across steps.

@@ -60,7 +60,7 @@ class Executor:
 
     @property
     def pid(self) -> int:
-        """Process id of the executor's outermost process."""
+        """The process id of the executor's outermost process."""
         return self._process.pid
 
     def prepare(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:

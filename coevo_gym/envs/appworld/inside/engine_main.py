@@ -192,7 +192,7 @@ class Engine:
         return answer
 
     def _answer_requests_until_order(self) -> dict[str, Any]:
-        """Return the next command. API requests are answered while waiting for it."""
+        """Answer API requests until a command arrives, and return the command."""
         while not self._control.has_message:
             apps = self._apps if self._in_step else None
             waiting = apps is not None and apps.has_message

@@ -239,7 +239,7 @@ class Output(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write text."""
+        """Write text, dropping whatever exceeds the limit."""
         if not isinstance(text, str):
             raise TypeError(f"string argument expected, got {type(text).__name__!r}")
         if self._left:

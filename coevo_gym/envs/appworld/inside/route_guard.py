@@ -102,7 +102,7 @@ def json_size(arguments: Mapping[str, Any]) -> int:
 
 
 class OutOfTimeError(BaseException):
-    """Raised by :func:`limit_cpu_time`.
+    """Raised by :func:`limit_cpu_time` when the CPU time is used up.
 
     It does not derive from ``Exception``, which the stock engine treats as a syntax error.
     """

@@ -207,11 +207,11 @@ class World:
 
     @property
     def grown_bytes(self) -> int:
-        """Growth in this process's peak memory since the world was opened, in bytes."""
+        """The growth in this process's peak memory since the world was opened, in bytes."""
         return _peak_bytes() - self._start_bytes
 
     def end_step(self) -> dict[str, Any]:
-        """End a step. Return its calls and the completion status of the task."""
+        """End a step, and return its calls and the completion status of the task."""
         calls, self._calls = self._calls, []
         self._world.requester.reset_requests()
         self._world.models.reset_db_home_path()

@@ -109,12 +109,12 @@ class Dialogue:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Raw results of all calls so far."""
+        """The raw results of all calls so far."""
         return tuple(self._outputs)
 
     @property
     def n_turns(self) -> int:
-        """Number of turns in the whole conversation."""
+        """The number of turns in the whole conversation."""
         return len(self._world.turns)
 
     @property

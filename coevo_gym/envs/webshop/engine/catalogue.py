@@ -90,7 +90,7 @@ class Catalogue:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content as hex digits."""
+        """The SHA-256 of the content as hex digits."""
         sha = hashlib.sha256(str(self.seed).encode())
         for product in self.products:
             sha.update(json.dumps(astuple(product)).encode())

@@ -106,7 +106,7 @@ class Session:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Selected option values, keyed by option name, in the order of selection."""
+        """The selected option values, keyed by option name, in the order of selection."""
         return MappingProxyType(self._chosen)
 
     @property
@@ -187,7 +187,10 @@ class Session:
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Perform a click. As in the original, an option named like a button acts as the button."""
+        """Click an item on the current page.
+
+        As in the original, an option named like a button acts as the button.
+        """
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._reset_to_search,
