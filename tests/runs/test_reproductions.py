@@ -123,7 +123,7 @@ def test_a_dry_run_prints_both_sides_the_panels_and_the_plan(coevo: Coevo, tmp_p
     assert "training episodes" in text
     assert "This recipe has not been run at full scale" in text
     data = json.loads(coevo("reproduce", "gigpo-webshop-1.5b", "--dry-run", "--json"))
-    assert data["panels"]["webshop-product-val-256"] == []
+    assert data["panels"]["webshop-product-val-128"] == []
     assert len(data["panels"]["webshop-product-500"]) == 5
     assert data["plan"]["steps"] == 150
     assert not [*tmp_path.iterdir()], "nothing is written"
@@ -189,7 +189,7 @@ def test_a_tiny_reproduction_ends_with_a_report(
     assert result.panel.name == "webshop-tiny-20"
     for point in result.points:
         cited = Citation.parse(point.cite)
-        assert (cited.tasks, cited.samples) == (20, 2)
+        assert (cited.tasks, cited.samples) == (20, 4)
         assert result.panel.hash.startswith(cited.panel_hash)
     assert result.choice is not None
     assert result.choice.n == 2

@@ -77,13 +77,13 @@ RECIPES = (
         size=500,
     ),
     PanelRecipe(
-        "webshop-product-val-256",
-        "256 synthetic goals for products of the validation split: those with the smallest SHA-256 "
+        "webshop-product-val-128",
+        "128 synthetic goals for products of the validation split: those with the smallest SHA-256 "
         "of '0 ID'.",
         "webshop",
         "val",
         {"subset": "synthetic"},
-        size=256,
+        size=128,
     ),
     PanelRecipe(
         "bfcl-base-200",
