@@ -168,15 +168,15 @@ class ViewReader(RunReader):
             f"THEN json_extract(evidence, '{path}') END)"
             for path in ("$.likeness[0]", "$.floor")
         )
-        half = "(SELECT max(step) FROM notes WHERE arm = ?1)"
+        half = "(SELECT max(step) FROM notes WHERE arm = ?)"
         query = (
             "SELECT kind, label, count(*), "  # noqa: S608 (constants)
             f"sum(2 * step <= {half}), min(step), max(step), count(DISTINCT task_id), "
             f"avg(value), max(abs(value)), {likeness}, {floor} "
-            "FROM notes WHERE arm = ?1 AND kind != ?2 "
+            "FROM notes WHERE arm = ? AND kind != ? "
             "GROUP BY kind, label ORDER BY kind, count(*) DESC, label"
         )
-        return [NoteGroup(*row) for row in self._rows(query, arm, INTERFACE)]
+        return [NoteGroup(*row) for row in self._rows(query, arm, arm, INTERFACE)]
 
     def advice(self, arm: str) -> list[StoredAdvice]:
         """Return all changes to an arm's advice, in order."""
