@@ -22,6 +22,7 @@ from coevo_gym.cli import (
     models,
     panel,
     play,
+    reproduce,
     runs,
     serve,
     settings,
@@ -105,6 +106,7 @@ app.command()(train.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command()(audit.audit)
+app.command()(reproduce.reproduce)
 app.command()(experiment.experiment)
 app.command()(serve.serve)
 app.add_typer(tasks.app, name="tasks")

@@ -21,6 +21,7 @@ from coevo_gym.cli.output import (
     say,
     say_block,
     say_to_stderr,
+    say_wrapped,
 )
 from coevo_gym.cli.settings import (
     Card,
@@ -40,6 +41,7 @@ from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
+    from coevo_gym.runs.config import Resolved
     from coevo_gym.runs.train import RunSummary
 
 
@@ -124,16 +126,38 @@ def train(
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
+    folder = RunFolder(RUNS / resolved.config.name)
+    start_run(folder, resolved, yes=yes, ignore_memory=ignore_memory, overwrite=overwrite)
+
+
+def start_run(
+    folder: RunFolder,
+    resolved: Resolved,
+    *,
+    yes: bool,
+    ignore_memory: bool,
+    overwrite: bool = False,
+    prepare: Callable[[RunFolder], object] | None = None,
+) -> None:
+    """Start a run after asking for what it needs, and print its results.
+
+    Args:
+        folder: folder of the run.
+        resolved: settings of the run.
+        yes: permit and accept everything without asking.
+        ignore_memory: start even if the model does not fit in memory.
+        overwrite: delete any existing run in the folder.
+        prepare: called with the new folder before the run begins.
+    """
     prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.planning.cost import estimate_costs
     from coevo_gym.runs.train import train as train_run
 
-    folder = RunFolder(RUNS / resolved.config.name)
     agreed = yes or ask_to_accept_cost(estimate_costs(resolved.config))
     _execute_run(
         folder,
         lambda progress, stop: train_run(
-            folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed
+            folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed, prepare=prepare
         ),
     )
 
@@ -263,9 +287,15 @@ def _print_results(summary: RunSummary) -> None:
 
 
 def _write_and_announce_report(folder: RunFolder) -> None:
-    """Write a finished run's report, and print its path and the command that shows the run."""
+    """Write a finished run's reports, and print their paths and the command that shows the run."""
     from coevo_gym.view.export.write import write_report
 
+    if folder.reproduction.is_file():
+        from coevo_gym.view.export.reproduction import write_reproduction
+
+        for line in write_reproduction(folder).verdicts:
+            say_wrapped(line)
+        say(f"Reproduction: {folder.reproduction_report}")
     say(f"Report: {write_report(folder)}")
     say(f"Look inside: coevo view {folder.path.name}")
 

@@ -77,6 +77,16 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def reproduction(self) -> Path:
+        """File that says which published recipe the run reproduces; other runs have none."""
+        return self.path / "reproduction.json"
+
+    @property
+    def reproduction_report(self) -> Path:
+        """File with the HTML report on a reproduction."""
+        return self.path / "reproduction.html"
+
+    @property
     def sinks(self) -> Path:
         """File that records the data sent to metric sinks."""
         return self.path / "sinks.json"

@@ -23,7 +23,7 @@ from coevo_gym.runs.config import preset_names
 FOLDER = Path(__file__).parent
 COMMANDS = {
     "config": "config show {}",
-    "plan": "train {} --dry-run --card h200",
+    "plan": "train {} --dry-run --card h100",
 }
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from coevo_gym import __version__
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.panel import CITED_DIGITS, Citation
+from coevo_gym.core.panel import CITED_DIGITS, Citation, EvalProtocol, Panel
 from coevo_gym.core.setting_sections import flatten
+from coevo_gym.core.stats import Rate
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
@@ -251,20 +252,30 @@ def to_json(job: EvalJob, evaluation: Evaluation) -> dict[str, Any]:
 
 def citation(job: EvalJob, evaluation: Evaluation) -> Citation:
     """Return the line to cite for a finished evaluation."""
-    rate, weights = (
+    weights = f", weights {job.weights[:CITED_DIGITS]}" if job.weights else ""
+    return make_citation(
+        job.played_panel,
+        job.protocol,
         evaluation.rate,
-        f", weights {job.weights[:CITED_DIGITS]}" if job.weights else "",
+        samples=job.samples,
+        policy=f"{job.source} {job.policy}{weights}",
     )
+
+
+def make_citation(
+    panel: Panel, protocol: EvalProtocol, rate: Rate, *, samples: int, policy: str
+) -> Citation:
+    """Return the line to cite for a result on a panel."""
     return Citation(
-        panel=job.played_panel.name,
-        panel_hash=job.played_panel.hash[:CITED_DIGITS],
+        panel=panel.name,
+        panel_hash=panel.hash[:CITED_DIGITS],
         success=round(100 * rate.success, 1),
         low=round(100 * rate.low, 1),
         high=round(100 * rate.high, 1),
         tasks=rate.tasks,
-        samples=job.samples,
-        protocol=job.protocol.hash[:CITED_DIGITS],
-        policy=f"{job.source} {job.policy}{weights}",
+        samples=samples,
+        protocol=protocol.hash[:CITED_DIGITS],
+        policy=policy,
         version=__version__,
     )
 

@@ -235,12 +235,15 @@ def _choose_best(policy: _Policy) -> _Policy:
     by_origin: dict[str, list[Side]] = {}
     for side in policy.sides:
         by_origin.setdefault(side.origin, []).append(side)
-    choices = tuple(_make_choice(sides) for sides in by_origin.values())
+    choices = tuple(choose_best(sides) for sides in by_origin.values())
     return _Policy(policy.label, tuple(choice.side for choice in choices), choices)
 
 
-def _make_choice(sides: Sequence[Side]) -> BestOfN:
-    """Choose the result with the highest success or, in a tie, the first one."""
+def choose_best(sides: Sequence[Side]) -> BestOfN:
+    """Choose the result with the highest success or, in a tie, the first one.
+
+    All must evaluate the same policy, or stages of its training, on the same tasks.
+    """
     best = max(sides, key=lambda side: fmean(map(success_share, side.outcomes.values())))
     samples = [len(tries) for tries in best.outcomes.values()]
     if len(sides) == 1 or min(samples) < MIN_SAMPLES:

@@ -108,10 +108,21 @@ def find_result(name: str, *, each: bool = False) -> list[Side]:
             raise ConfigError(f"{source.path} is an evaluation, which has no arm {arm!r}.")
         return [_evaluation_side(source)]
     side = _arm_side(source, arm, "")
-    if not each:
-        return [side]
-    steps = RunReader(source.database).evaluation_steps(side.policy)
-    return [_side_at(source, side.policy, "", [step]) for step in steps]
+    return [*evaluations_by_step(source, side.policy).values()] if each else [side]
+
+
+def evaluations_by_step(run: RunFolder, arm: str) -> dict[int, Side]:
+    """Return each evaluation of an arm or of the warm-up, by its learner step, in order."""
+    steps = RunReader(run.database).evaluation_steps(arm)
+    return {step: _side_at(run, arm, "", [step]) for step in steps}
+
+
+def final_result(run: RunFolder, arm: str, name: str) -> Side:
+    """Return the result of an arm or of the warm-up on a task set in ``evaluation.final``.
+
+    A policy that was not scored yet has no outcomes.
+    """
+    return _arm_side(run, arm, name)
 
 
 def middle_arms(run: str) -> Sequence[str]:

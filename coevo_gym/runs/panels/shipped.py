@@ -77,6 +77,15 @@ RECIPES = (
         size=500,
     ),
     PanelRecipe(
+        "webshop-product-val-128",
+        "128 synthetic goals for products of the validation split: those with the smallest SHA-256 "
+        "of '0 ID'.",
+        "webshop",
+        "val",
+        {"subset": "synthetic"},
+        size=128,
+    ),
+    PanelRecipe(
         "bfcl-base-200",
         "All 200 entries of multi-turn base.",
         "bfcl",

@@ -146,7 +146,8 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     yield (
         "disk for checkpoints",
         f"at most {format_bytes(model.disk)}: {format_bytes(model.start)} for the shared start, "
-        f"{len(config.arms)} arms x {config.store.keep_checkpoints} checkpoints "
+        f"{len(config.arms)} arm{'s' * (len(config.arms) > 1)} x "
+        f"{config.store.keep_checkpoints} checkpoints "
         f"of {format_bytes(model.checkpoint)}, and one that is being written",
     )
     if device.is_gpu:

@@ -42,7 +42,8 @@ class RunPlan:
             for a policy without tokens.
         max_study_tokens: maximum tokens that studies sample from the policy.
         max_learned_tokens: maximum tokens read in one pass over the batches of all updates, if no
-            episode is longer than one context; None without tokens, or if limited by env steps.
+            episode is longer than one context, or no step where each is a chat of its own; None
+            without tokens, or if limited by env steps.
         model: needs of the language model; None for other policies and unknown models.
     """
 
@@ -85,7 +86,7 @@ def plan_run(config: RunConfig, device: Device = H200) -> RunPlan:
     study_tokens = _max_study_tokens(config, env_steps)
     sampled, learned = (
         _max_sampled_tokens(config, env_steps, episodes),
-        _max_learned_tokens(config, episodes),
+        _max_learned_tokens(config, env_steps, episodes),
     )
     if sampled is not None:
         sampled += study_tokens
@@ -238,10 +239,16 @@ def _max_study_tokens(config: RunConfig, env_steps: int) -> int:
     )
 
 
-def _max_learned_tokens(config: RunConfig, episodes: int | None) -> int | None:
+def _max_learned_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> int | None:
     if config.policy.kind == "tiny" or episodes is None:
         return None
-    return episodes * (config.policy.model.max_context or UNKNOWN_CONTEXT)
+    chats = env_steps if _is_chat_per_step(config) else episodes
+    return chats * (config.policy.model.max_context or UNKNOWN_CONTEXT)
+
+
+def _is_chat_per_step(config: RunConfig) -> bool:
+    """Return True if each step is a chat of its own, which does not continue the one before."""
+    return config.policy.chat.history in ("window", "recent", "prompt")
 
 
 def plan_rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
@@ -288,7 +295,8 @@ def plan_rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     if planned.max_learned_tokens is not None:
         yield (
             "tokens processed in updates",
-            f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
+            f"at most {planned.max_learned_tokens:,} per epoch, if each "
+            f"{'step' if _is_chat_per_step(config) else 'episode'} fills one context",
         )
     yield from _differences_from_paper(config)
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
@@ -300,3 +308,5 @@ def plan_rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     elif config.policy.kind in LANGUAGE_MODELS:
         path = config.policy.model.path
         yield "model", f"no estimate: {path} is not on this machine, and its shape is not known"
+    if config.policy.kind in LANGUAGE_MODELS:
+        yield "hours", "not known: no estimate has been compared with measured runs"

@@ -118,15 +118,19 @@ def stack_charts(charts: Sequence[str], heading: Sequence[str], size: tuple[floa
 
 def to_svg_file(content: str, width: float, height: float) -> str:
     """Return a standalone SVG file with the charts' colours, for light and dark mode."""
-    css = (STATIC / "charts.css").read_text(encoding="utf-8")
-    colours = css[css.index(":root") : css.index("}") + 1]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="12">\n'
-        f"<style>:root {{ color-scheme: light dark; }} {colours}</style>\n"
+        f"<style>:root {{ color-scheme: light dark; }} {chart_colours()}</style>\n"
         f'<rect width="100%" height="100%" fill="var(--chart-paper, #ffffff)"/>\n'
         f"{content}\n</svg>\n"
     )
+
+
+def chart_colours() -> str:
+    """Return the CSS rule with the charts' colours in light and dark mode."""
+    css = (STATIC / "charts.css").read_text(encoding="utf-8")
+    return css[css.index(":root") : css.index("}") + 1]
 
 
 def axis_top(value: float) -> float:

@@ -290,7 +290,7 @@ def render_run_page(run: ShownRun) -> str:
     """
     detail = run_detail(run)
     new_tasks = [row for row in task_rows(run) if row.step]
-    return _load_template().render(
+    return load_template("plain.html").render(
         run=detail,
         curve=success_curve(detail),
         tasks=new_tasks[-MAX_TASKS:],
@@ -323,7 +323,8 @@ def _success_points(run: RunDetail, arm: str) -> Sequence[Point]:
 
 
 @cache
-def _load_template() -> Template:
+def load_template(name: str) -> Template:
+    """Return a template for a page without JavaScript, by its file name."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -333,4 +334,4 @@ def _load_template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": format_percent, "count": format_count}
-    return environment.get_template("plain.html")
+    return environment.get_template(name)
