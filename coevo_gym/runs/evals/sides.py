@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,40 @@ def find_result(name: str, *, each: bool = False) -> list[Side]:
         ConfigError: if there is no such result, or it was not stored.
         StoreError: if a file is missing or damaged.
     """
+    source, arm = _find_policy(name)
+    if isinstance(source, EvalFolder):
+        return [_evaluation_side(source)]
+    side = _arm_side(source, arm, "")
+    if not each:
+        return [side]
+    steps = RunReader(source.database).evaluation_steps(side.policy)
+    return [_side_at(source, side.policy, "", [step]) for step in steps]
+
+
+def find_history(name: str) -> list[Side]:
+    """Load all evaluations of one policy: for an arm, that before training, then those during it.
+
+    Raises the same errors as :func:`find_result`, which explains ``name``.
+    """
+    source, arm = _find_policy(name)
+    if isinstance(source, EvalFolder):
+        return [_evaluation_side(source)]
+    last, reader = _arm_side(source, arm, ""), RunReader(source.database)
+    evaluated = [(last.policy, step) for step in reader.evaluation_steps(last.policy)]
+    if last.policy not in (WARMUP, RANDOM):
+        evaluated = [(WARMUP, step) for step in reader.evaluation_steps(WARMUP)] + evaluated
+    return [
+        replace(
+            last,
+            name=f"{source.path}, {policy} at step {step}",
+            outcomes=reader.outcomes(policy, step),
+        )
+        for policy, step in evaluated
+    ]
+
+
+def _find_policy(name: str) -> tuple[Source, str | None]:
+    """Return the run or evaluation of :func:`find_result`, and the arm that ``name`` selects."""
     path = Path(name)
     name = str(path.parent) if path.name == "summary.json" else name
     arm: str | None = None
@@ -103,15 +138,9 @@ def find_result(name: str, *, each: bool = False) -> list[Side]:
     if run and not (RunFolder.find(name) or EvalFolder.find(name)):
         name, arm = run, end
     source = find_run_or_eval(name)
-    if isinstance(source, EvalFolder):
-        if arm is not None:
-            raise ConfigError(f"{source.path} is an evaluation, which has no arm {arm!r}.")
-        return [_evaluation_side(source)]
-    side = _arm_side(source, arm, "")
-    if not each:
-        return [side]
-    steps = RunReader(source.database).evaluation_steps(side.policy)
-    return [_side_at(source, side.policy, "", [step]) for step in steps]
+    if isinstance(source, EvalFolder) and arm is not None:
+        raise ConfigError(f"{source.path} is an evaluation, which has no arm {arm!r}.")
+    return source, arm
 
 
 def middle_arms(run: str) -> Sequence[str]:
