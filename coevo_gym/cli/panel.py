@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,13 @@ from coevo_gym.store.folder import write_atomic
 if TYPE_CHECKING:
     from coevo_gym.runs.evals.ledger import Ledger
     from coevo_gym.runs.panels.panel_files import PanelCheck
+
+
+class Peer(StrEnum):
+    """Code bases whose evaluations can be imitated."""
+
+    VERL_AGENT = "verl-agent"
+
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -522,6 +530,15 @@ def print_ledger(
             "raises the result.",
         ),
     ] = False,
+    peer: Annotated[
+        Peer | None,
+        typer.Option(
+            "--as",
+            help="Also print the last and the best result that evaluations on verl-agent's draws "
+            "would have reported, for games of ALFWorld's valid_seen or valid_unseen and for "
+            "WebShop. Needs at least 4 episodes per task in each evaluation.",
+        ),
+    ] = None,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print an HTML page.")] = False,
@@ -542,13 +559,17 @@ def print_ledger(
       coevo panel table static=run-1 static=run-2 quickstart:coevolve --md
 
       coevo panel table quickstart --best
+
+      coevo panel table my-run --as verl-agent
     """
+    if best and peer is not None:
+        raise ConfigError("Pass only one of --best and --as, which chooses the best result itself.")
     if sum((as_md, as_csv, as_html, as_json)) > 1:
         raise ConfigError("Pass only one of --md, --csv, --html and --json.")
     from coevo_gym.runs.evals import ledger_text
     from coevo_gym.runs.evals.ledger import read_ledger
 
-    ledger = read_ledger(results, known=known, best=best)
+    ledger = read_ledger(results, known=known, best=best, peer=peer is not None)
     if as_json:
         print_json(_to_json(ledger))
     elif as_md or as_csv or as_html:
@@ -559,7 +580,16 @@ def print_ledger(
 
 
 def _print_ledger(ledger: Ledger) -> None:
-    from coevo_gym.runs.evals.ledger_text import HEADS, PUBLISHED, explanations, grid, title
+    from coevo_gym.runs.evals.ledger_text import (
+        HEADS,
+        PEER_HEADS,
+        PEER_TITLE,
+        PUBLISHED,
+        explanations,
+        grid,
+        peer_cells,
+        title,
+    )
 
     say(title(ledger))
     rows, published, notes = grid(ledger)
@@ -575,9 +605,24 @@ def _print_ledger(ledger: Ledger) -> None:
         print_table_unwrapped(table, keys=("notes",))
     for number, note in enumerate(notes, start=1):
         say(f"{number}. {note}")
+    if ledger.peer:
+        say(f"{PEER_TITLE}:")
+        table = Table(*(Column(escape(head), overflow="fold") for head in PEER_HEADS))
+        for row in ledger.peer:
+            table.add_row(*map(escape, peer_cells(row)))
+        print_table_unwrapped(table, keys=PEER_HEADS[:2])
     for text in explanations(ledger):
         say(text)
 
 
 def _to_json(ledger: Ledger) -> dict[str, object]:
-    return {**asdict(ledger), "known": [one.model_dump(mode="json") for one in ledger.known]}
+    peer = [
+        {
+            "label": row.label,
+            "mean": row.mean._asdict(),
+            "repeats": [one._asdict() for one in row.repeats],
+        }
+        for row in ledger.peer
+    ]
+    known = [one.model_dump(mode="json") for one in ledger.known]
+    return {**asdict(ledger), "peer": peer, "known": known}

@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+VALIDATION_SEED_OFFSET = 1000
+"""Difference between the first validation worker's seed and that of the run, ``env.seed``."""
+
 Game = TypeVar("Game")
 
 

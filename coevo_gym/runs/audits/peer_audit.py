@@ -17,18 +17,13 @@ import numpy as np
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError
 from coevo_gym.envs.alfworld.data import open_games
-from coevo_gym.envs.alfworld.peer_draws import draw_games
+from coevo_gym.envs.alfworld.peer_draws import VALIDATION_SEED_OFFSET, draw_games
 from coevo_gym.envs.alfworld.tasks import scenario_of
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, catalogue_goals
 from coevo_gym.envs.webshop.official import load_official_catalogue
 from coevo_gym.envs.webshop.peer_draws import PeerGoal, draw_goals
 from coevo_gym.provision import data_folder
-from coevo_gym.runs.audits.peer_recipe import (
-    VALIDATION_SEED_OFFSET,
-    EvalDataset,
-    PeerBenchmark,
-    PeerRecipe,
-)
+from coevo_gym.runs.audits.peer_recipe import EvalDataset, PeerBenchmark, PeerRecipe
 
 SIMULATIONS = 1_000
 """Number of simulated policies; the error of the simulated rises is then about 0.1 points."""

@@ -10,9 +10,6 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.audits.launch_script import LaunchScript
 
-VALIDATION_SEED_OFFSET = 1000
-"""Difference between the first validation worker's seed and ``env.seed``."""
-
 MAX_TASKS = 10_000_000
 """Maximum number of tasks that an audit draws, which takes about a minute."""
 

@@ -21,7 +21,7 @@ from coevo_gym.core.stats import (
     paired_shares_interval,
     success_rate,
 )
-from coevo_gym.core.task import canonical_json, thaw
+from coevo_gym.core.task import FrozenDict, canonical_json, thaw
 from coevo_gym.runs.evals.best_of_n import MIN_SAMPLES, Rise, best_of_n_rise
 from coevo_gym.runs.evals.comparison import (
     Side,
@@ -29,7 +29,8 @@ from coevo_gym.runs.evals.comparison import (
     shorten_value,
     success_share,
 )
-from coevo_gym.runs.evals.sides import find_result
+from coevo_gym.runs.evals.peer_reading import PeerReading, describe_peer_readings, read_as_peer
+from coevo_gym.runs.evals.sides import find_history, find_result
 from coevo_gym.runs.panels.known import KnownNumber, known_numbers
 
 _SEED = "seed"
@@ -106,6 +107,21 @@ class LedgerRow:
 
 
 @dataclass(frozen=True)
+class PeerRow:
+    """The results of one policy, as verl-agent's evaluations would have reported them.
+
+    Attributes:
+        label: name of the policy's row in the table.
+        mean: mean over the repeats.
+        repeats: the reading of each repeat.
+    """
+
+    label: str
+    mean: PeerReading
+    repeats: tuple[PeerReading, ...]
+
+
+@dataclass(frozen=True)
 class Ledger:
     """A table of the results of several policies, with one row per policy.
 
@@ -114,6 +130,8 @@ class Ledger:
         split: split of the tasks.
         panel: name and hash of the declared panel, or "".
         rows: one row per policy.
+        peer: the results as verl-agent's evaluations would have reported them, if requested: one
+            row per policy and size of an evaluation.
         known: published numbers of the benchmark, which no row includes.
         remarks: sentences about the whole table.
     """
@@ -122,6 +140,7 @@ class Ledger:
     split: str
     panel: str
     rows: tuple[LedgerRow, ...]
+    peer: tuple[PeerRow, ...] = ()
     known: tuple[KnownNumber, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -148,7 +167,9 @@ class _Policy:
         object.__setattr__(self, "shares", shares)
 
 
-def read_ledger(results: Sequence[str], *, known: bool = False, best: bool = False) -> Ledger:
+def read_ledger(
+    results: Sequence[str], *, known: bool = False, best: bool = False, peer: bool = False
+) -> Ledger:
     """Load results, and put them into one table.
 
     Args:
@@ -157,23 +178,32 @@ def read_ledger(results: Sequence[str], *, known: bool = False, best: bool = Fal
             the same label are repeats.
         known: also list the published numbers of the benchmark.
         best: use the best evaluation of each trained policy instead of its last one.
+        peer: also read all evaluations of each policy as verl-agent's.
 
     Raises:
         ConfigError: if a result does not exist, is passed twice, or cannot be in one table with the
-            others.
+            others; with ``peer``, if it cannot be read so.
         StoreError: if a file is missing or damaged.
     """
     labelled = []
+    histories: dict[str, list[Side]] = {}
     for result in results:
         label, equals, name = result.rpartition("=")
         if equals and not label.strip():
             raise ConfigError(f"{result} has no label before '='. Pass LABEL=RESULT, or a result.")
-        labelled += [(label.strip(), side) for side in find_result(name, each=best)]
-    return make_ledger(labelled, known=known, best=best)
+        sides = find_result(name, each=best)
+        labelled += [(label.strip(), side) for side in sides]
+        if peer:
+            histories[sides[-1].name] = find_history(name)
+    return make_ledger(labelled, known=known, best=best, histories=histories)
 
 
 def make_ledger(
-    results: Iterable[tuple[str, Side]], *, known: bool = False, best: bool = False
+    results: Iterable[tuple[str, Side]],
+    *,
+    known: bool = False,
+    best: bool = False,
+    histories: Mapping[str, Sequence[Side]] = FrozenDict(),
 ) -> Ledger:
     """Put results into one table. Results with the same identity and settings are repeats.
 
@@ -182,10 +212,13 @@ def make_ledger(
         known: also list the published numbers of the benchmark.
         best: use only the best of the results that evaluate the same trained policy, or that repeat
             the evaluation of an untrained one.
+        histories: all evaluations of each result's policy in order, by the result's name, to read
+            them as verl-agent's; none to leave this out.
 
     Raises:
         ConfigError: if a result occurs twice, the results are of different benchmarks, splits or
-            declared panels, or repeats differ in their settings or have no common tasks.
+            declared panels, repeats differ in their settings or have no common tasks, or a history
+            cannot be read as verl-agent's evaluations.
     """
     results = list(results)
     if not results:
@@ -195,9 +228,12 @@ def make_ledger(
     policies = [_choose_best(one) for one in _group(results)] if best else _group(results)
     for policy in policies:
         _check_repeats(policy)
-    rows = _unique_labels(_make_row(policy, policies[0]) for policy in policies)
+    rows = tuple(_unique_labels(_make_row(policy, policies[0]) for policy in policies))
     published = known_numbers(first.benchmark) if known else ()
-    remarks = []
+    remarks: list[str] = []
+    if histories:
+        single = any(len(history) == 1 for history in histories.values())
+        remarks += describe_peer_readings(first.benchmark, unchanging=single)
     if any(choice.n > 1 for policy in policies for choice in policy.choices):
         remarks.append(_HONEST_CHOICE)
     if known and not published:
@@ -206,7 +242,8 @@ def make_ledger(
         benchmark=first.benchmark,
         split=first.split,
         panel=next((side.panel.reference for _, side in results if side.panel), ""),
-        rows=tuple(rows),
+        rows=rows,
+        peer=tuple(_read_as_peer(policies, rows, histories)) if histories else (),
         known=published,
         remarks=tuple(remarks),
     )
@@ -251,6 +288,18 @@ def choose_best(sides: Sequence[Side]) -> BestOfN:
     successes = [sum(tries) for tries in best.outcomes.values()]
     rise = best_of_n_rise(successes, samples, n=len(sides), samples_per_evaluation=min(samples))
     return BestOfN(best, len(sides), rise)
+
+
+def _read_as_peer(
+    policies: Sequence[_Policy],
+    rows: Sequence[LedgerRow],
+    histories: Mapping[str, Sequence[Side]],
+) -> Iterator[PeerRow]:
+    """Yield each policy's readings, one for each size of an evaluation."""
+    for policy, row in zip(policies, rows, strict=True):
+        by_repeat = [read_as_peer(histories[side.name]) for side in policy.sides]
+        for repeats in zip(*by_repeat, strict=True):
+            yield PeerRow(row.label, PeerReading.mean(repeats), repeats)
 
 
 def _make_row(policy: _Policy, first: _Policy) -> LedgerRow:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.text_tables import csv_cell, markdown_table
-from coevo_gym.runs.evals.ledger import Ledger, LedgerRow
+from coevo_gym.runs.evals.ledger import Ledger, LedgerRow, PeerRow
 from coevo_gym.runs.panels.known import KnownNumber
 
 HEADS = (
@@ -23,6 +23,17 @@ HEADS = (
     "points from row 1 [over tasks]",
     "[over repeats] ",
     "source",
+)
+PEER_TITLE = "Read as verl-agent's evaluations"
+PEER_HEADS = (
+    "policy",
+    "tasks per evaluation",
+    "evaluations",
+    "last on the panel, %",
+    "best on the panel, %",
+    "last redrawn, % ± sd",
+    "best redrawn, %",
+    "rise, points",
 )
 PUBLISHED = (0, 1, 2, 4, 8)
 """Indices of the columns that published numbers have."""
@@ -57,6 +68,21 @@ def grid(ledger: Ledger) -> LedgerGrid:
     return LedgerGrid(rows, published, list(notes))
 
 
+def peer_cells(row: PeerRow) -> list[str]:
+    """Return the cells of a row in the order of :data:`PEER_HEADS`."""
+    one = row.mean
+    return [
+        row.label,
+        str(one.tasks),
+        str(one.evaluations),
+        f"{100 * one.panel_last:.1f}",
+        f"{100 * one.panel_best:.1f}",
+        f"{100 * one.last:.1f} ± {100 * one.last_sd:.1f}",
+        f"{100 * one.best:.1f}",
+        f"{100 * one.rise:+.1f}",
+    ]
+
+
 def title(ledger: Ledger) -> str:
     """Return the first line of a ledger."""
     if ledger.panel:
@@ -89,6 +115,11 @@ def as_markdown(ledger: Ledger) -> str:
         f"**{title(ledger)}**",
         markdown_table(HEADS, [*rows, *grey]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
+        *(
+            [f"**{PEER_TITLE}**", markdown_table(PEER_HEADS, [*map(peer_cells, ledger.peer)])]
+            if ledger.peer
+            else []
+        ),
         *explanations(ledger),
     ]
     return make_visible("\n\n".join(part for part in parts if part)) + "\n"
@@ -121,6 +152,16 @@ def as_html(ledger: Ledger) -> str:
             *body,
             "</tbody></table>",
             *(["<ol>", *(f"<li>{_escape(note)}</li>" for note in notes), "</ol>"] if notes else []),
+            *(
+                [
+                    f"<h2>{_escape(PEER_TITLE)}</h2>",
+                    f"<table><thead>{table_row(list(PEER_HEADS), 'th')}</thead><tbody>",
+                    *(table_row(peer_cells(row)) for row in ledger.peer),
+                    "</tbody></table>",
+                ]
+                if ledger.peer
+                else []
+            ),
             *(f"<p>{_escape(text)}</p>" for text in explanations(ledger)),
             "</body></html>",
             "",
@@ -133,13 +174,18 @@ _CSV_HEADS = (
     *("repeat_sd", "repeat_low", "repeat_high", "difference", "difference_low", "difference_high"),
     *("difference_repeat_low", "difference_repeat_high", "published_sd", "source", "notes"),
 )
+_CSV_PEER_HEADS = ("evaluations", "panel_last", "panel_best", "last", "last_sd", "best", "rise")
 
 
 def as_csv(ledger: Ledger) -> str:
-    """Return a ledger as CSV, with rates in [0, 1]; ``kind`` is ``measured`` or ``published``."""
+    """Return a ledger as CSV, with rates in [0, 1].
+
+    ``kind`` is ``measured``, ``verl-agent`` or ``published``. Rows of the kind ``verl-agent`` have
+    columns of their own at the end, which only exist if there are such rows.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_CSV_HEADS)
+    writer.writerow((*_CSV_HEADS, *(_CSV_PEER_HEADS if ledger.peer else ())))
     for row in ledger.rows:
         change = row.difference
         cells = [
@@ -149,6 +195,11 @@ def as_csv(ledger: Ledger) -> str:
             *((change.repeat_low, change.repeat_high) if change else (None,) * 2),
             *(None, "; ".join(row.results), " ".join(row.notes)),
         ]
+        writer.writerow(map(csv_cell, cells))
+    for peer in ledger.peer:
+        size, *numbers = peer.mean
+        cells = ["verl-agent", peer.label, ledger.split, size, len(peer.repeats)]
+        cells += [*(None,) * (len(_CSV_HEADS) - len(cells)), *numbers]
         writer.writerow(map(csv_cell, cells))
     for one in ledger.known:
         sd = None if one.sd is None else round(one.sd / 100, 6)

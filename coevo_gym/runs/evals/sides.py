@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,25 +97,36 @@ def find_result(name: str, *, each: bool = False) -> list[Side]:
         ConfigError: if there is no such result, or it was not stored.
         StoreError: if a file is missing or damaged.
     """
-    path = Path(name)
-    name = str(path.parent) if path.name == "summary.json" else name
-    arm: str | None = None
-    run, _, end = name.rpartition(":")
-    if run and not (RunFolder.find(name) or EvalFolder.find(name)):
-        name, arm = run, end
-    source = find_run_or_eval(name)
+    source, arm = _find_policy(name)
     if isinstance(source, EvalFolder):
-        if arm is not None:
-            raise ConfigError(f"{source.path} is an evaluation, which has no arm {arm!r}.")
         return [_evaluation_side(source)]
     side = _arm_side(source, arm, "")
-    return [*evaluations_by_step(source, side.policy).values()] if each else [side]
+    if not each:
+        return [side]
+    steps = RunReader(source.database).evaluation_steps(side.policy)
+    return [_side_at(source, side.policy, "", [step]) for step in steps]
+
+
+def find_history(name: str) -> list[Side]:
+    """Load all evaluations of one policy: for an arm, that before training, then those during it.
+
+    Raises the same errors as :func:`find_result`, which explains ``name``.
+    """
+    source, arm = _find_policy(name)
+    if isinstance(source, EvalFolder):
+        return [_evaluation_side(source)]
+    return [*evaluations_by_step(source, _arm_side(source, arm, "").policy).values()]
 
 
 def evaluations_by_step(run: RunFolder, arm: str) -> dict[int, Side]:
-    """Return each evaluation of an arm or of the warm-up, by its learner step, in order."""
-    steps = RunReader(run.database).evaluation_steps(arm)
-    return {step: _side_at(run, arm, "", [step]) for step in steps}
+    """Return all evaluations of an arm by its learner step, in order; 0 is before training."""
+    reader = RunReader(run.database)
+    policies = (arm,) if arm in (WARMUP, RANDOM) else (WARMUP, arm)
+    return {
+        step: _side_at(run, policy, "", [step])
+        for policy in policies
+        for step in reader.evaluation_steps(policy)
+    }
 
 
 def final_result(run: RunFolder, arm: str, name: str) -> Side:
@@ -123,6 +135,20 @@ def final_result(run: RunFolder, arm: str, name: str) -> Side:
     A policy that was not scored yet has no outcomes.
     """
     return _arm_side(run, arm, name)
+
+
+def _find_policy(name: str) -> tuple[Source, str | None]:
+    """Return the run or evaluation of :func:`find_result`, and the arm that ``name`` selects."""
+    path = Path(name)
+    name = str(path.parent) if path.name == "summary.json" else name
+    arm: str | None = None
+    run, _, end = name.rpartition(":")
+    if run and not (RunFolder.find(name) or EvalFolder.find(name)):
+        name, arm = run, end
+    source = find_run_or_eval(name)
+    if isinstance(source, EvalFolder) and arm is not None:
+        raise ConfigError(f"{source.path} is an evaluation, which has no arm {arm!r}.")
+    return source, arm
 
 
 def middle_arms(run: str) -> Sequence[str]:

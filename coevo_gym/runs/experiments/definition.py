@@ -76,7 +76,9 @@ Name = Annotated[
     ),
 ]
 Size = Literal["tiny", "small", "paper"]
-Shown = Literal["", "warm-up", "random", "react", "trials", "told", "printed"]
+Shown = Literal[
+    "", "warm-up", "random", "react", "trials", "told", "last_redrawn", "best_redrawn", "printed"
+]
 _DIGITS = re.compile(r"(\d+)")
 _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
@@ -113,8 +115,9 @@ class Row(FrozenModel):
         shows: a baseline contained in every run (``warm-up`` or ``random``); a measurement of the
             policy before training, with a thought before each action (``react``), in trials with
             reflections (``trials``), or with the hints that the coach of the row ``of`` gives at
-            the end of training (``told``); or ``printed`` for numbers found only in the paper. Such
-            a row has no runs of its own.
+            the end of training (``told``); the last or best evaluation of a run with verl-agent's
+            draws (``last_redrawn``, ``best_redrawn``), which need the measure ``redraw``; or
+            ``printed`` for numbers found only in the paper. Such a row has no runs of its own.
         of: the row whose runs contain the baseline; by default the first row with runs.
         language_model: True for a row that makes sense only for language models; like rows that
             show ``react``, ``trials`` or ``told``, it is left out if the policy is the tiny one.
@@ -246,6 +249,8 @@ class Experiment(FrozenModel):
             for baseline in self.baselines if row.baselines is None else row.baselines:
                 if baseline not in names:
                     raise ValueError(f"row {row.name!r} has an unknown baseline, {baseline!r}")
+            if row.shows.endswith("_redrawn") and "redraw" not in self.measures:
+                raise ValueError(f"row {row.name!r} needs 'redraw' in measures")
             if row.of and row.of not in names:
                 raise ValueError(f"row {row.name!r} refers to an unknown row, {row.of!r}")
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}

@@ -16,6 +16,7 @@
 | `told` | the same, with avg@8 and best@8, if the prompt contains the hints that the arm's coach |
 | | would give at the end of training |
 | `curve` | share of successes on each held-out task at each evaluation |
+| `redraw` | the last and the best evaluation, read as verl-agent's; see ``peer_reading.py`` |
 | `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
 | `val`, `test` | success on that split |
 
@@ -46,6 +47,8 @@ from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.final import stored_name
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, make_run_job
+from coevo_gym.runs.evals.peer_reading import read_as_peer
+from coevo_gym.runs.evals.sides import find_history
 from coevo_gym.runs.evals.trials import TrialFolder, make_cue_function, run_trials_in
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.progress_reports import SILENT
@@ -59,6 +62,7 @@ FILE = "cell.json"
 PARTS = ("rollout", "update", "round")
 """Parts of a run's wall time."""
 REACT, TRIALS, TOLD = "react", "trials", "told"
+REDRAW = "redraw"
 ONLY_BEFORE = (REACT, TRIALS, TOLD)
 """Measures that are taken only for the policy before training, if a row shows it."""
 ALSO_BEFORE = ("types", "at_8")
@@ -352,6 +356,18 @@ def _measure_curve(ended: _FinishedRun) -> list[dict[str, Any]]:
     return points
 
 
+def _measure_redraw(ended: _FinishedRun) -> dict[str, dict[str, float]]:
+    """Return the readings of the arm's evaluations as verl-agent's, by episodes per evaluation.
+
+    ``rise_unchanging`` is the rise of the last evaluation alone, read as 31 evaluations.
+    """
+    history = find_history(f"{ended.folder.path}:{ended.arm}")
+    return {
+        str(one.tasks): {**one._asdict(), "rise_unchanging": alone.rise}
+        for one, alone in zip(read_as_peer(history), read_as_peer(history[-1:]), strict=True)
+    }
+
+
 def _measure_cpu_hours(ended: _FinishedRun) -> float:
     return float(sum(line["cpu_s"] for line in ended.read_metrics("step"))) / 3600
 
@@ -379,6 +395,7 @@ MEASURES: dict[str, Callable[[_FinishedRun], Any]] = {
     TRIALS: _measure_reflexion_trials,
     TOLD: _measure_with_hints,
     "curve": _measure_curve,
+    REDRAW: _measure_redraw,
     "cpu_hours": _measure_cpu_hours,
     "val": _make_success_measure("val"),
     "test": _make_success_measure("test"),

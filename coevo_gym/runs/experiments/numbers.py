@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coevo_gym.runs.config.run_sections import task_set_name
-from coevo_gym.runs.experiments.measures import ALSO_BEFORE, ONLY_BEFORE
+from coevo_gym.runs.experiments.measures import ALSO_BEFORE, ONLY_BEFORE, REDRAW
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.table import WARMUP
 
@@ -26,6 +26,18 @@ class Column(NamedTuple):
     form: str
 
 
+REDRAWN = {"last_redrawn": "last", "best_redrawn": "best"}
+"""Parts of a run that rows show from the measure ``redraw``, and their fields of a reading."""
+_PEER_COLUMNS = {
+    "panel_best": Column("best on the panel", "{:.1%}"),
+    "last_redrawn": Column("last redrawn", "{:.1%}"),
+    "last_redrawn_sd": Column("its sd", "{:.1%}"),
+    "best_redrawn": Column("best redrawn", "{:.1%}"),
+    "rise": Column("rise", "{:.1%}"),
+    "rise_unchanging": Column("rise, 31 of the last policy", "{:.1%}"),
+}
+_SIZES = {"128": "", "256": "_256"}
+"""Endings of these columns, by episodes per evaluation."""
 REPORTED = "reported"
 """Success on the first task set in ``evaluation.final``, or else on the evaluated tasks."""
 COLUMNS: Mapping[str, Column] = {
@@ -86,6 +98,11 @@ COLUMNS: Mapping[str, Column] = {
     "likeness": Column("likeness", "{:.1%}"),
     "transfer": Column("elsewhere", "{:.1%}"),
     "transfer_before": Column("elsewhere, before", "{:.1%}"),
+    **_PEER_COLUMNS,
+    **{
+        f"{name}_256": Column(f"{title}, 256 tasks", form)
+        for name, (title, form) in _PEER_COLUMNS.items()
+    },
 }
 USUAL = (
     "env_steps", "share_explore_steps", "mixed_groups", "tags_covered", "tokens", "usd", "hours",
@@ -108,7 +125,8 @@ def numbers_of(record: CellRecord, part: str) -> dict[str, float]:
 
     Args:
         record: settings and results of the run.
-        part: name of an arm, a baseline of the run, or a measure of the policy before training.
+        part: name of an arm, a baseline of the run, a measure of the policy before training, or a
+            redrawn evaluation of the arm.
 
     Returns:
         Numbers from the summary's table, the scores on final tasks, the arm, its curriculum, and
@@ -117,6 +135,9 @@ def numbers_of(record: CellRecord, part: str) -> dict[str, float]:
     """
     summary, measures = record.summary, record.measures
     before = measures.get(WARMUP, {})
+    if part in REDRAWN:
+        reading = next(iter(measures.get(REDRAW, {}).values()), None)
+        return {"success": reading[REDRAWN[part]]} if reading else {}
     if part in ONLY_BEFORE:
         return _only_numbers(_policy_numbers(before[part])) if part in before else {}
     row = next(row for row in summary["table"] if row["name"] == part)
@@ -179,10 +200,21 @@ def _run_numbers(measures: Mapping[str, Any]) -> dict[str, Any]:
         **{f"success_{subset}": success for subset, success in measures.get("subsets", {}).items()},
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
+        **_peer_numbers(measures.get(REDRAW, {})),
         **_policy_numbers({name: measures.get(name, {}) for name in ALSO_BEFORE}),
         **{
             f"{number}_{name}": value
             for name in ONLY_BEFORE
             for number, value in _policy_numbers(measures.get(name, {})).items()
         },
+    }
+
+
+def _peer_numbers(readings: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the columns of the measure ``redraw``."""
+    fields = {name: name for name in _PEER_COLUMNS} | {"last_redrawn_sd": "last_sd", **REDRAWN}
+    return {
+        f"{name}{_SIZES[size]}": one[field]
+        for size, one in readings.items()
+        for name, field in fields.items()
     }

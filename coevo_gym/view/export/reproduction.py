@@ -161,7 +161,7 @@ def read_reproduction(folder: RunFolder) -> Reproduction:
     _, config = read_manifest(folder)
     (arm,) = arm_configs(config).values()
     settings = compare_with_recipe(recipe, settings_of(config, arm), scale)
-    sides = {0: evaluations_by_step(folder, WARMUP)[0], **evaluations_by_step(folder, arm.name)}
+    sides = evaluations_by_step(folder, arm.name)
     compared = _Compared(recipe, scale, [row.name for row in settings if row.differs])
     results = [compared.result(folder, sides, trained=[*sides.values()][1:])]
     for name, entry in zip(config.evaluation.final_set_names, config.evaluation.final, strict=True):

@@ -52,6 +52,7 @@ WANTED = {
         "seal_table3",
         "lm_first",
         "official_shop",
+        "draw_matters",
     ),
 }
 
