@@ -94,7 +94,7 @@ class Loop:
             )
         if group_filter is not None and (config.max_resamples or config.rollout == "async"):
             raise ConfigError(
-                "The method's group filter draws whole batches in lock step. Set "
+                "The method's group filter needs whole batches, played in lock step. Set "
                 "loop.max_resamples = 0 and loop.rollout = 'lock_step'."
             )
         self.config, self.state, self.guiding = config, LoopState(), guiding or Guiding()

@@ -69,7 +69,7 @@ class Valued(LearnablePolicy, Protocol):
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: torch.nn.Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the results of ``logprobs`` and the (B, T) values at the sampled positions."""
+        """Return what ``logprobs`` returns, and the (B, T) values at the sampled positions."""
         ...
 
 

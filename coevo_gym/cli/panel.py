@@ -66,7 +66,7 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         metavar="FILE.jsonl",
-        help="For a panel of your own rows: their file. Also pass --verify.",
+        help="File with the rows, if the panel is of your own rows. Also pass --verify.",
         exists=True,
         dir_okay=False,
     ),
@@ -350,7 +350,7 @@ def verify_panel(
         str | None,
         typer.Argument(
             metavar="PANEL",
-            help="Name of a shipped panel, or a panel's file.",
+            help="Name of a shipped panel, or path of a panel file.",
             autocompletion=make_completer(panel_names),
         ),
     ] = None,

@@ -79,7 +79,7 @@ def play(
     ] = None,
     task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
     split: Annotated[
-        NativeSplit | None, typer.Option(help="Split of the task.", show_default="train")
+        NativeSplit | None, typer.Option(help="Split to take the task from.", show_default="train")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed that selects the task.")] = None,
     run: Annotated[

@@ -38,7 +38,7 @@ class Scale(StrEnum):
     TINY = "tiny"
 
 
-class RecipeSetting(FrozenModel):
+class OriginalSetting(FrozenModel):
     """A setting of the recipes.
 
     Attributes:
@@ -146,7 +146,7 @@ class _File(NamedTuple):
     """The content of the file of recipes."""
 
     recipes: Mapping[str, Recipe]
-    settings: tuple[RecipeSetting, ...]
+    settings: tuple[OriginalSetting, ...]
     tiny: Mapping[str, Any]
 
 
@@ -154,7 +154,7 @@ class _File(NamedTuple):
 def _read() -> _File:
     data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     recipes = [Recipe.model_validate(one) for one in data["recipe"]]
-    settings = tuple(RecipeSetting.model_validate(one) for one in data["setting"])
+    settings = tuple(OriginalSetting.model_validate(one) for one in data["setting"])
     return _File({recipe.name: recipe for recipe in recipes}, settings, data["tiny"]["set"])
 
 
@@ -188,7 +188,7 @@ def _to_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float | int) else str(value)
 
 
-class Verdict(StrEnum):
+class SpreadVerdict(StrEnum):
     """A result's place among published values."""
 
     WITHIN = "within"
@@ -196,7 +196,7 @@ class Verdict(StrEnum):
     ABOVE = "above"
 
 
-def judge_result(percent: float, published: tuple[KnownNumber, ...]) -> tuple[Verdict, float]:
+def judge_result(percent: float, published: tuple[KnownNumber, ...]) -> tuple[SpreadVerdict, float]:
     """Compare a result with the spread of published values.
 
     Args:
@@ -208,11 +208,11 @@ def judge_result(percent: float, published: tuple[KnownNumber, ...]) -> tuple[Ve
 
     Example:
         >>> judge_result(70.0, find_recipe("grpo-alfworld-1.5b").numbers("alfworld-valid-seen-140"))
-        (<Verdict.BELOW: 'below'>, 2.8)
+        (<SpreadVerdict.BELOW: 'below'>, 2.8)
     """
     values = [number.value for number in published]
     if percent < min(values):
-        return Verdict.BELOW, round(min(values) - percent, 1)
+        return SpreadVerdict.BELOW, round(min(values) - percent, 1)
     if percent > max(values):
-        return Verdict.ABOVE, round(percent - max(values), 1)
-    return Verdict.WITHIN, 0.0
+        return SpreadVerdict.ABOVE, round(percent - max(values), 1)
+    return SpreadVerdict.WITHIN, 0.0

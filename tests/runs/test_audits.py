@@ -178,7 +178,7 @@ def test_more_rows_than_a_batch_give_more_iterations_per_epoch() -> None:
             "go data.val_batch_size=128 trainer.total_epochs=999999999999",
             "the audit can draw at most 10,000,000",
         ),
-        ("p --val_data_size $N\ngo data.val_batch_size=128", "must be a whole number that"),
+        ("p --val_data_size $N\ngo data.val_batch_size=128", "must be a whole number, got"),
     ],
 )
 def test_what_a_script_does_not_determine_is_an_error(text: str, message: str) -> None:

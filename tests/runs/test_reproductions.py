@@ -19,7 +19,7 @@ from coevo_gym.runs.panels.panel_files import find_panel, shipped_names
 from coevo_gym.runs.planning.plan import settings_of
 from coevo_gym.runs.reproductions import (
     ComparedSetting,
-    Verdict,
+    SpreadVerdict,
     find_recipe,
     judge_result,
     recipe_names,
@@ -96,7 +96,7 @@ def test_the_tiny_scale_changes_only_settings_that_exist() -> None:
 def test_a_result_is_judged_by_the_spread_of_published_values(
     percent: float, verdict: str, points: float
 ) -> None:
-    assert judge_result(percent, NUMBERS) == (Verdict(verdict), points)
+    assert judge_result(percent, NUMBERS) == (SpreadVerdict(verdict), points)
 
 
 @given(st.floats(0, 100))
@@ -105,7 +105,7 @@ def test_a_verdict_names_the_side_and_the_distance(percent: float) -> None:
     low, high = min(n.value for n in NUMBERS), max(n.value for n in NUMBERS)
     gap = max(low - percent, percent - high, 0.0)
     assert points == pytest.approx(gap, abs=0.05 + 1e-9)
-    assert (verdict is Verdict.WITHIN) == (low <= percent <= high)
+    assert (verdict is SpreadVerdict.WITHIN) == (low <= percent <= high)
 
 
 def test_without_a_name_the_recipes_are_listed_with_published_values(coevo: Coevo) -> None:

@@ -61,7 +61,7 @@ class Entropic(LearnablePolicy, Protocol):
     def logprobs_and_entropy(
         self, samples: Sequence[Sample], head: torch.nn.Module | None = None
     ) -> PolicyOutputs:
-        """Return the results of ``logprobs``, entropies and, with a value head, values."""
+        """Return what ``logprobs`` returns, entropies, and values if there is a value head."""
         ...
 
 

@@ -316,8 +316,8 @@ class _ScriptReading:
         text = _PREPARED_ROWS if size is None else size.text
         if not text.isdecimal():
             raise ConfigError(
-                f"{self._script.source}: --{option} {text} must be a whole number that the script "
-                "sets. Correct it in a copy of the script."
+                f"{self._script.source}: --{option} must be a whole number, got {text}. Correct it "
+                "in a copy of the script."
             )
         return int(text)
 

@@ -411,8 +411,8 @@ def _play_panel(
     """Create a job in which a run's policy plays a panel that the run has not trained on."""
     if on not in (None, panel.benchmark):
         raise ConfigError(
-            f"The panel {panel.name} is for {panel.benchmark}, not for {on}. Omit --on (on in "
-            "Python)."
+            f"The panel {panel.name} is for {panel.benchmark}, not for {on}. Omit --on (in "
+            "Python, on)."
         )
     job = make_run_job(run, policy, panel.split, samples=samples, on=panel.benchmark)
     job = _with_panel(job, panel)

@@ -157,7 +157,7 @@ def check_panel(panel: Panel, benchmark: Benchmark | None = None) -> PanelCheck:
         candidates = tasks_of_env(benchmark, panel.split, panel.env)
     except TaskError as error:
         raise BenchmarkNotInstalled(
-            f"The data of the panel {panel.name} is not installed. {error} {_advise(panel)}"
+            f"The data for panel {panel.name} is not installed. {error} {_advise(panel)}"
         ) from error
     wanted = {entry.id for entry in panel.tasks}
     places, tasks = dict[str, int](), dict[str, Task]()

@@ -22,7 +22,7 @@ from coevo_gym.runs.reproductions import (
     ComparedSetting,
     Recipe,
     Scale,
-    Verdict,
+    SpreadVerdict,
     find_recipe,
     judge_result,
     tiny_settings,
@@ -205,7 +205,7 @@ class _Compared(NamedTuple):
         if self.scale is Scale.TINY:
             return f"{result}. The published values of the full recipe are {spread}."
         verdict, points = judge_result(100 * rate.success, tuple(published))
-        if verdict is Verdict.WITHIN:
+        if verdict is SpreadVerdict.WITHIN:
             return f"{result} is within the spread of the published values, {spread}."
         reaches = 100 * rate.low <= max(values) and 100 * rate.high >= min(values)
         return (
