@@ -19,6 +19,7 @@ from coevo_gym.cli import (
     compare,
     evaluate,
     experiment,
+    export,
     models,
     panel,
     play,
@@ -112,6 +113,7 @@ app.add_typer(panel.app, name="panel")
 app.command()(train.report)
 app.add_typer(runs.app, name="runs")
 app.command()(view.view)
+app.command()(export.export)
 app.add_typer(settings.app, name="config")
 app.add_typer(new.app, name="new")
 app.add_typer(models.app, name="model")

@@ -94,6 +94,10 @@ class ViewReader(RunReader):
         with raise_store_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
+    def unpack(self, body: bytes) -> Any:
+        """Return the JSON value of a compressed body."""
+        return self._unpack(body)
+
     def query_rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a query, which may call :func:`task_search_text`, and return its rows."""
         return self._rows(query, *values)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from coevo_gym.core.evaluation_mark import notice_of
 from coevo_gym.core.stats import SOLVED, success_rate
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -32,7 +33,7 @@ from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, one_line
-from coevo_gym.view.safe import WITHHELD, notice_of, partial_scores
+from coevo_gym.view.safe import WITHHELD, partial_scores
 
 
 class EvalRow(FolderRow):

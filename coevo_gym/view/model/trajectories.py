@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from coevo_gym.core.evaluation_mark import notice_of
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
@@ -24,7 +25,7 @@ from coevo_gym.view.model.notes import (
 from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape, SignalView, TaskBrief
-from coevo_gym.view.safe import notice_of, why_withheld
+from coevo_gym.view.safe import why_withheld
 
 
 class GradeView(Shape):

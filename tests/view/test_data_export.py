@@ -1,0 +1,383 @@
+"""Exported episodes: other programs load the same messages, ids and outcomes."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
+from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.core.transcript import ModelCall, Transcript
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evals.evaluation import evaluate_job
+from coevo_gym.runs.evals.job import make_model_job
+from coevo_gym.runs.manifest import make_manifest
+from coevo_gym.runs.progress_reports import SILENT
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import RunFolder, read_json, write_json
+from coevo_gym.view.collection import RunCollection
+from coevo_gym.view.data.atif import messages_of
+from coevo_gym.view.data.episodes import EpisodeFilter
+from coevo_gym.view.data.write import DataFormat, export_episodes
+from coevo_gym.view.library import Library
+from coevo_gym.view.model.trajectories import trajectory_detail
+from coevo_gym.view.model.trajectory_list import all_trajectories
+from tests.agents.fake_openai import FakeOpenAI
+from tests.runs.test_paid_episodes import playing
+from tests.toy import BENCHMARK
+from tests.view import sample
+
+VAL = EpisodeFilter(splits=("val",))
+TASK = BENCHMARK.tasks(Split.TRAIN)[0]
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]]
+
+
+def exported(
+    target: Path, format: DataFormat, name: str = sample.RUN, wanted: EpisodeFilter | None = None
+) -> list[dict[str, Any]]:
+    """The rows, or ATIF trajectories, of an export of one split."""
+    wanted = wanted or EpisodeFilter()
+    export_episodes(name, target, format, wanted)
+    if format == "atif":
+        files = sorted((target / wanted.splits[0]).iterdir())
+        return [json.loads(file.read_text()) for file in files]
+    return rows_of(target / f"{wanted.splits[0]}.jsonl")
+
+
+# A run of a policy that does not chat.
+
+
+def test_rows_contain_what_the_viewer_shows(beside: Path, tmp_path: Path) -> None:
+    run = RunCollection(Library([sample.RUN])).runs()[0]
+    rows = {row["id"]: row for row in exported(tmp_path / "out", "jsonl")}
+    assert rows.keys() == {row.id for row in all_trajectories(run)}
+    for id in list(rows)[:10]:
+        row, page = rows[id], trajectory_detail(run, id)
+        assert (row["success"], row["score"]) == (page.grade.success, page.grade.score)
+        assert (row["arm"], row["step"], row["split"]) == (page.arm, page.step, "train")
+        assert (row["held_out"], row["notice"], row["exact"]) == (False, "", False)
+        assert row["instruction"] == page.instruction
+        assert row["last_observation"] == page.last_observation
+        for step, view in zip(row["steps"], page.steps, strict=True):
+            assert (step["observation"], step["action"]) == (view.observation, view.action)
+            assert step["choices"] == [choice.text for choice in view.choices or ()]
+            assert step["choice"] == view.taken
+            assert step["advantage"] == view.advantage
+            assert json.loads(step["extras"] or "{}") == view.extras
+
+
+def test_a_policy_without_a_chat_gets_messages_of_observations_and_actions(
+    beside: Path, tmp_path: Path
+) -> None:
+    episodes = {row["id"]: row for row in exported(tmp_path / "episodes", "jsonl")}
+    rows = exported(tmp_path / "chats", "messages")
+    assert len(rows) == len(episodes)
+    for row in rows:
+        steps = episodes[row["id"]]["steps"]
+        roles = [message["role"] for message in row["messages"]]
+        assert roles == ["user", "assistant"] * len(steps)
+        assert not row["exact"]
+        assert [one["content"] for one in row["messages"][1::2]] == [s["action"] for s in steps]
+        assert row["instruction"] in row["messages"][0]["content"]
+
+
+def test_filters_select_by_outcome_task_arm_and_split(beside: Path, tmp_path: Path) -> None:
+    rows = exported(tmp_path / "all", "jsonl")
+    arm, task = rows[0]["arm"], rows[0]["task_name"]
+    for number, (wanted, test) in enumerate(
+        [
+            (EpisodeFilter(success=True), lambda row: row["success"]),
+            (EpisodeFilter(success=False), lambda row: not row["success"]),
+            (EpisodeFilter(arms=(arm,)), lambda row: row["arm"] == arm),
+            (EpisodeFilter(tasks=(task,)), lambda row: row["task_name"] == task),
+            (EpisodeFilter(tasks=(rows[0]["task"],)), lambda row: row["task_name"] == task),
+        ]
+    ):
+        got = exported(tmp_path / str(number), "jsonl", wanted=wanted)
+        assert got == [row for row in rows if test(row)]
+        assert got
+
+
+def test_held_out_episodes_are_exported_by_name_only_and_marked_in_each_row(
+    beside: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"no episodes of train tasks, but .* val\. Pass --split"):
+        exported(tmp_path / "refused", "jsonl", sample.EVAL)
+    assert not (tmp_path / "refused").exists()
+    for format in ("messages", "jsonl", "atif"):
+        rows = exported(tmp_path / format, format, sample.EVAL, VAL)  # type: ignore[arg-type]
+        about = [row.get("extra", row) for row in rows]
+        assert all(
+            one["held_out"] and "must not be used in training" in one["notice"] for one in about
+        )
+        assert len({one["id"] for one in about}) == 24
+        assert "Evaluation data." in (tmp_path / format / "README.md").read_text()
+    for row in rows_of(tmp_path / "jsonl" / "val.jsonl"):
+        shares = json.loads(row["report"] or "{}").values()
+        assert all(isinstance(share, float) for share in shares)
+        assert not any(step["extras"] for step in row["steps"])
+
+
+def test_a_runs_own_evaluations_are_exported_with_their_step(beside: Path, tmp_path: Path) -> None:
+    rows = exported(tmp_path / "out", "jsonl", wanted=VAL)
+    assert {row["of"] for row in rows} == {"evaluation"}
+    assert {row["step"] for row in rows if row["arm"] == "static"} == {2, 4, 5}
+
+
+# What other programs load.
+
+
+def test_datasets_loads_every_format_with_the_same_values(beside: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    for format in ("messages", "jsonl", "parquet"):
+        export_episodes(sample.RUN, tmp_path / format, format)  # type: ignore[arg-type]
+    cache = str(tmp_path / "cache")
+    chats = datasets.load_dataset(str(tmp_path / "messages"), cache_dir=cache)["train"]
+    assert chats.to_list() == rows_of(tmp_path / "messages" / "train.jsonl")
+    lines = datasets.load_dataset(str(tmp_path / "jsonl"), cache_dir=cache)["train"]
+    table = datasets.load_dataset(str(tmp_path / "parquet"), cache_dir=cache)["train"]
+    assert lines.to_list() == table.to_list() == rows_of(tmp_path / "jsonl" / "train.jsonl")
+    assert lines.features == table.features
+
+
+def test_atif_trajectories_are_valid_and_contain_the_same_messages(
+    beside: Path, tmp_path: Path
+) -> None:
+    atif = pytest.importorskip("atif")
+    chats = {row["id"]: row["messages"] for row in exported(tmp_path / "chats", "messages")}
+    trajectories = exported(tmp_path / "atif", "atif")
+    assert len(trajectories) == len(chats)
+    for one in trajectories:
+        assert atif.Trajectory.model_validate(one).schema_version == "ATIF-v1.8"
+        assert messages_of(one) == chats[one["extra"]["id"]]
+
+
+# Language models.
+
+
+def evaluated(folder: Path, *, n: int, **settings: Any) -> tuple[EvalFolder, FakeOpenAI]:
+    """An evaluation of an endpoint on BFCL, and the server with what it was sent."""
+    target = EvalFolder(folder / "evals" / "asked")
+    with FakeOpenAI(answer=playing) as server:
+        sets = {
+            "policy.endpoint.base_url": server.url,
+            "policy.endpoint.api_key_env": "none",
+            "evaluation.n_tasks": n,
+            **settings,
+        }
+        pairs = [f"{key}={value}" for key, value in sets.items()]
+        job = make_model_job("bfcl", "openai:fake", "val", SILENT, sets=pairs)
+        evaluate_job(job, folder=target)
+        assert not server.problems
+    return target, server
+
+
+def test_an_endpoints_messages_are_exported_exactly_as_they_were_sent(tmp_path: Path) -> None:
+    pytest.importorskip("atif")
+    folder, server = evaluated(tmp_path, n=5)
+    rows = exported(tmp_path / "chats", "messages", str(folder.path), VAL)
+    assert all(row["exact"] and row["parts"] == 1 for row in rows)
+    requests = [body["messages"] for body in server.bodies]
+    for row in rows:
+        messages = row["messages"]
+        answers = [n for n, one in enumerate(messages) if one["role"] == "assistant"]
+        assert row["prompt_messages"] == answers[0]
+        for answer in answers:
+            assert messages[:answer] in requests
+            requests.remove(messages[:answer])
+    assert not requests
+    chats = {row["id"]: row["messages"] for row in rows}
+    for one in exported(tmp_path / "atif", "atif", str(folder.path), VAL):
+        assert messages_of(one) == chats[one["extra"]["id"]]
+        assert one["final_metrics"]["total_completion_tokens"] > 0
+
+
+def test_each_prompt_of_a_window_is_a_chat_of_its_own(tmp_path: Path) -> None:
+    settings = {"policy.chat.history": "window", "policy.chat.window_turns": 1}
+    folder, server = evaluated(tmp_path, n=3, **settings)
+    rows = exported(tmp_path / "chats", "messages", str(folder.path), VAL)
+    assert max(row["parts"] for row in rows) > 1
+    requests = [body["messages"] for body in server.bodies]
+    for row in rows:
+        assert row["messages"][: row["prompt_messages"]] in requests
+
+
+def test_long_texts_of_chats_are_stored_once(tmp_path: Path) -> None:
+    folder, _ = evaluated(tmp_path, n=3)
+    texts = list[str]()
+    for _, episode in folder.read_episodes():
+        assert episode.transcript is not None
+        texts += [text for _, text in episode.transcript.messages]
+        texts += [step.observation for step in episode.steps]
+    long = [text for text in texts if len(text) > 64]
+    with closing(RunStore(folder.database)) as store:
+        ((n,),) = store._rows("SELECT count(*) FROM texts")
+    assert n == len(set(long)) < len(long)
+
+
+def call(*texts: str, answer: str) -> ModelCall:
+    roles = ("system", *("user", "assistant") * len(texts))
+    return ModelCall(tuple(zip(roles, texts, strict=False)), answer, "", 3, 2)
+
+
+def token_run(folder: Path, *, transcript: bool = True) -> tuple[RunFolder, list[Trajectory]]:
+    """A run with a group of two episodes, played by a model that samples tokens."""
+    resolved = load_config("quickstart", sets=["name=tokens", "store.record=all"], environ={})
+    run = RunFolder(folder / "tokens")
+    run.path.mkdir(parents=True)
+    write_json(run.manifest, make_manifest(resolved, task_sets={}))
+    long = "A long system text. " * 20
+    calls = [
+        call(long, "look", answer="<think>hm</think>go"),
+        call(long, "look", "<think>hm</think>go", "a \u2028 wall", answer="stop"),
+    ]
+    episodes = []
+    for n in range(2):
+        first = TokenDecision((1, 2, 3), (4, 5 + n), (-0.25, -1.5), policy_version=1)
+        second = TokenDecision((1, 2, 3, 4, 5 + n, 6), (7,), (-0.125,), policy_version=2)
+        steps = (
+            Step("look", "look", "go", first, said="<think>hm</think>go"),
+            Step("a \u2028 wall", "a \u2028 wall", "stop", second),
+        )
+        episodes.append(
+            Trajectory(
+                task_id=TASK.id, steps=steps, score=float(n), success=bool(n),
+                end_reason=EndReason.SOLVED, last_observation="the end",
+                transcript=Transcript.of(calls) if transcript else None,
+            )
+        )  # fmt: skip
+    with closing(RunStore(run.database, record="all")) as store:
+        group = Group("group-1", TASK, 2, tuple(episodes))
+        store.add_groups("coevolve", 1, [group], [])
+        store.add_advantages("coevolve", 1, [group], [[0.5, [1.0, -1.0]]])
+    return run, episodes
+
+
+def test_token_ids_and_logprobs_are_exported_and_read_by_atif(tmp_path: Path) -> None:
+    atif = pytest.importorskip("atif")
+    run, episodes = token_run(tmp_path)
+    rows = exported(tmp_path / "rows", "jsonl", str(run.path))
+    for one, row in zip(exported(tmp_path / "atif", "atif", str(run.path)), rows, strict=True):
+        trajectory = atif.Trajectory.model_validate(one)
+        metrics = [step.metrics for step in trajectory.steps if step.source == "agent"]
+        decisions = [step.decision for step in episodes[row["position"]].steps]
+        for metric, decision, step in zip(metrics, decisions, row["steps"], strict=True):
+            assert isinstance(decision, TokenDecision)
+            assert metric is not None
+            assert metric.prompt_token_ids == step["prompt_ids"] == list(decision.prompt_ids)
+            assert metric.completion_token_ids == step["ids"] == list(decision.ids)
+            assert metric.logprobs == step["logprobs"] == list(decision.logprobs)
+            assert (metric.prompt_tokens, metric.completion_tokens) == (3, 2)
+        chat = [row["messages"][place] for place in row["steps"][1]["prompt"]]
+        assert [(one["role"], one["content"]) for one in chat] == list(
+            episodes[0].transcript.prompt_at(1)  # type: ignore[union-attr]
+        )
+        assert row["messages"][row["steps"][0]["answer"]]["content"] == "<think>hm</think>go"
+
+
+def test_trl_reads_the_messages(tmp_path: Path) -> None:
+    data_utils = pytest.importorskip("trl.data_utils")
+    datasets = pytest.importorskip("datasets")
+    run, _ = token_run(tmp_path)
+    (row, _) = exported(tmp_path / "chats", "messages", str(run.path))
+    loaded = datasets.load_dataset(
+        str(tmp_path / "chats"), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert data_utils.is_conversational(loaded[0])
+    assert loaded[0]["messages"] == row["messages"]
+
+
+def test_episodes_of_older_versions_are_exported_from_their_observations(tmp_path: Path) -> None:
+    run, _ = token_run(tmp_path, transcript=False)
+    with closing(RunStore(run.database)) as store:
+        packed = store._rows("SELECT body FROM trajectories LIMIT 1")[0][0]
+        assert "transcript" not in store._unpack(packed)
+    (row, _) = exported(tmp_path / "chats", "messages", str(run.path))
+    assert not row["exact"]
+    assert [one["content"] for one in row["messages"][1::2]] == ["<think>hm</think>go", "stop"]
+
+
+# Files.
+
+
+def test_an_export_is_complete_or_missing_and_replaced_only_on_request(
+    beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    first = export_episodes(sample.RUN, target)
+    facts = read_json(target / "export.json")
+    assert facts["splits"]["train"]["episodes"] == first.episodes["train"] > 0
+    assert facts["files"]["train.jsonl"]["bytes"] == (target / "train.jsonl").stat().st_size
+    before = (target / "train.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=r"already exists\. Choose another --out, or pass"):
+        export_episodes(sample.RUN, target)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", _fail_at("README.md", target))
+        with pytest.raises(StoreError):
+            export_episodes(sample.RUN, target, "jsonl", overwrite=True)
+    assert (target / "train.jsonl").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    export_episodes(sample.RUN, target, overwrite=True)
+    assert (target / "train.jsonl").read_bytes() == before
+    other = tmp_path / "mine"
+    other.mkdir()
+    (other / "README.md").write_text("my notes")
+    with pytest.raises(ConfigError, match="is not an export of episodes"):
+        export_episodes(sample.RUN, other, overwrite=True)
+    assert [path.name for path in other.iterdir()] == ["README.md"]
+
+
+def _fail_at(name: str, target: Path) -> Any:
+    import os
+
+    rename = os.replace
+
+    def replace(source: Any, to: Any) -> None:
+        if Path(to) == target and (Path(source) / name).exists() and "part" in Path(source).name:
+            raise OSError(28, "No space left on device")
+        rename(source, to)
+
+    return replace
+
+
+def test_secrets_are_removed_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = token_run(tmp_path)
+    monkeypatch.setenv("MY_API_KEY", "A long system text")
+    export = export_episodes(str(run.path), tmp_path / "out")
+    assert export.redacted == 2
+    assert "A long system text" not in (tmp_path / "out" / "train.jsonl").read_text()
+
+
+def test_mistakes_say_what_to_do(beside: Path, tmp_path: Path) -> None:
+    def refusal(name: str = sample.RUN, **filters: Any) -> str:
+        with pytest.raises(ConfigError) as caught:
+            export_episodes(name, tmp_path / "out", wanted=EpisodeFilter(**filters))
+        assert not (tmp_path / "out").exists()
+        return str(caught.value)
+
+    assert "Did you mean 'small'" in refusal("smal")
+    assert "no episodes of the arm 'statik'. Did you mean 'static'? Stored:" in refusal(
+        arms=("statik",)
+    )
+    assert "no episodes of the task 'nosuch'" in refusal(tasks=("nosuch",))
+    assert "no episodes of test tasks, but" in refusal(splits=("test",))
+    rows = exported(tmp_path / "all", "jsonl")
+    solved = {row["task"] for row in rows if row["success"]}
+    never = min(row["task"] for row in rows if row["task"] not in solved)
+    assert "matches all filters. It stores" in refusal(success=True, tasks=(never,))
+
+
+def test_held_out_rows_are_not_restored_as_training_episodes(tmp_path: Path) -> None:
+    row = {"notice": "Evaluation data (val split), for viewing only.", "steps": []}
+    with pytest.raises(SplitLeakError, match="of a val task, so it cannot become a training"):
+        trajectory_from_json(row)
