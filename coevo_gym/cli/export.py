@@ -68,6 +68,7 @@ def export(
     split: Annotated[
         list[EpisodeSplit] | None,
         typer.Option(
+            metavar="train|val|test|held_out",
             help="Split of the tasks. Repeat for several. Rows of held-out tasks are marked.",
             show_default="train",
         ),
@@ -114,10 +115,12 @@ def export(
     for file in (*result.files, CARD):
         say(str(target / file))
     total, solved = sum(result.episodes.values()), sum(result.solved.values())
-    say_to_stderr(
-        f"{total:,} episodes ({solved:,} solved), {sum(result.rows.values()):,} rows. Exact "
-        f"messages: {result.exact:,} of {total:,}."
-    )
+    say_to_stderr(f"{total:,} episodes ({solved:,} solved), {sum(result.rows.values()):,} rows.")
+    if rebuilt := total - result.exact:
+        say_to_stderr(
+            f"{rebuilt:,} of the episodes have no stored messages of a language model: their "
+            "messages are made from observations and actions."
+        )
     if held_out := [one for one in result.episodes if one != Split.TRAIN]:
         say_to_stderr(
             f"Episodes of {' and '.join(held_out)} tasks: do not train on them. Each row is marked."

@@ -378,14 +378,17 @@ class RunReader:
         self, arm: str, step: int, task_id: str, sample: int = 0
     ) -> EvalTrajectory | None:
         """Return the trajectory of an evaluation episode, or None if it was not stored."""
+        body = self._eval_body(arm, step, task_id, sample)
+        return body and eval_trajectory_from_json(self._restore_texts(body))
+
+    def _eval_body(self, arm: str, step: int, task_id: str, sample: int) -> Any:
+        """Return the JSON of an evaluation episode, with references to long texts, or None."""
         query = (
             "SELECT body FROM evaluations WHERE arm = ? AND step = ? AND task_id = ? "
             "AND sample = ? AND body IS NOT NULL"
         )
         rows = self._rows(query, arm, step, task_id, sample)
-        if not rows:
-            return None
-        return eval_trajectory_from_json(self._restore_texts(self._unpack(rows[0][0])))
+        return self._unpack(rows[0][0]) if rows else None
 
     def _select_rounds(self, which: str, *values: Any) -> list[StoredRound]:
         query = (

@@ -93,5 +93,5 @@ def chat_rows(episode: StoredEpisode) -> Iterator[dict[str, Any]]:
             "exact": chat.exact,
             "prompt_messages": chat.answers[0] if chat.answers else len(chat.messages),
             "messages": chat.messages,
-            "tools": chat.tools,
+            "tools": chat.tools or None,
         }

@@ -78,7 +78,7 @@ def chat_columns(*, calls_tools: bool) -> tuple[DataColumn, ...]:
         DataColumn("exact", "True if a model was sent exactly these messages.", "bool"),
         DataColumn("prompt_messages", "Number of messages before the first answer.", "int64"),
         DataColumn("messages", "The messages, with the policy's answers.", [message]),
-        DataColumn("tools", "The tools of the last prompt, as JSON; empty for none."),
+        DataColumn("tools", "The tools of the last prompt, as JSON; null for none."),
     )
 
 

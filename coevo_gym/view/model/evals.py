@@ -28,7 +28,7 @@ from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import folder_name
 from coevo_gym.view.model.episodes import Behind, step_views, system_text
 from coevo_gym.view.model.run_progress import latest_change
-from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
+from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail, stored_parts
 from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import Damaged, NotFound
@@ -335,11 +335,12 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
                 f"{evaluation.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE."
             )
         tasks, stored = _tasks_and_stored_keys(evaluation)
+        decisions = evaluation.reader.eval_decisions(config["policy"], task_id, sample)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
     split = task.split if task else config["split"]
     held_out = bool(notice_of(split))
-    behind = Behind(config["benchmark"], None, None, {}, hidden=held_out)
+    behind = Behind(config["benchmark"], decisions, None, {}, hidden=held_out)
     steps, last = step_views(episode, behind)
     order = [f"{one.id}.{one.sample}" for one in lines.values()]
     place = order.index(id)
@@ -362,7 +363,7 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         last_page=last,
         grade=_grade_view(episode, split, held_out=held_out),
         siblings=tuple(_make_episode_rows(by_task(lines.values())[task_id], tasks, stored)),
-        stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
+        stored=stored_parts(steps, None),
         before=order[place - 1] if place else None,
         after=order[place + 1] if place + 1 < len(order) else None,
     )

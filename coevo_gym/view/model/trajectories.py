@@ -178,7 +178,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         interface=version,
         shown_by=shown_by,
         notes=note_views(notes, split),
-        stored=_stored_parts(steps, advantages),
+        stored=stored_parts(steps, advantages),
         before=before,
         after=after,
     )
@@ -232,9 +232,10 @@ def _token_ids(sampled: Sequence[Sampled | None] | None) -> list[int]:
     return [id for one in sampled or () if isinstance(one, TokensSampled) for id in one.ids]
 
 
-def _stored_parts(
+def stored_parts(
     steps: Sequence[StepView], advantages: float | Sequence[float] | None
 ) -> dict[str, bool]:
+    """Report whether choices, tokens and advantages of an episode are stored."""
     return {
         "choices": any(step.choices is not None for step in steps),
         "tokens": any(step.tokens is not None for step in steps),
