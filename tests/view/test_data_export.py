@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError
+import coevo_gym
+from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskError
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
@@ -24,6 +25,7 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.data.atif import messages_of
+from coevo_gym.view.data.columns import ABOUT
 from coevo_gym.view.data.episodes import EpisodeFilter
 from coevo_gym.view.data.write import DataFormat, export_episodes
 from coevo_gym.view.library import Library
@@ -381,3 +383,33 @@ def test_held_out_rows_are_not_restored_as_training_episodes(tmp_path: Path) -> 
     row = {"notice": "Evaluation data (val split), for viewing only.", "steps": []}
     with pytest.raises(SplitLeakError, match="of a val task, so it cannot become a training"):
         trajectory_from_json(row)
+
+
+# Data frames.
+
+
+def test_results_are_data_frames(beside: Path) -> None:
+    pytest.importorskip("pandas")
+    stored = coevo_gym.results(sample.RUN)
+    episodes = stored.episodes.to_frame()
+    run = RunCollection(Library([sample.RUN])).runs()[0]
+    assert set(episodes.id) == {row.id for row in all_trajectories(run)}
+    assert {*episodes.columns} == {column.name for column in ABOUT}
+    groups = stored.groups.to_frame()
+    assert groups.episodes.sum() == len(episodes)
+    assert groups.successes.sum() == episodes.success.sum()
+    assert set(stored.rounds.to_frame().arm) == {"static", "coevolve"}
+    cells = stored.cells.to_frame().set_index("name")
+    assert {"static", "coevolve"} <= set(cells.index)
+    assert cells.success.between(0, 1).all()
+    val = coevo_gym.results(sample.EVAL, split="val", success=True)
+    assert val.episodes.to_frame().success.all()
+    assert len(val.cells) == 1
+    assert "24 rows" in repr(coevo_gym.results(sample.EVAL, split=["val"]).episodes)
+
+
+def test_results_of_unknown_names_and_splits_are_an_error(beside: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'small'"):
+        coevo_gym.results("smal")
+    with pytest.raises(TaskError, match="validation"):
+        coevo_gym.results(sample.RUN, split="validation")
