@@ -26,6 +26,7 @@ from coevo_gym.cli import (
     runs,
     serve,
     settings,
+    show,
     train,
     view,
 )
@@ -113,6 +114,7 @@ app.add_typer(panel.app, name="panel")
 app.command()(train.report)
 app.add_typer(runs.app, name="runs")
 app.command()(view.view)
+app.command()(show.show)
 app.command()(export.export)
 app.add_typer(settings.app, name="config")
 app.add_typer(new.app, name="new")

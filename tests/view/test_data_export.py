@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskError
+from coevo_gym.core.notations import read_action_calls
 from coevo_gym.core.task import Split
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.core.transcript import ModelCall, Transcript
@@ -31,7 +34,7 @@ from coevo_gym.view.data.write import DataFormat, export_episodes
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.trajectories import trajectory_detail
 from coevo_gym.view.model.trajectory_list import all_trajectories
-from tests.agents.fake_openai import FakeOpenAI
+from tests.agents.fake_openai import FakeOpenAI, Messages, Say
 from tests.runs.test_paid_episodes import playing
 from tests.toy import BENCHMARK
 from tests.view import sample
@@ -167,10 +170,24 @@ def test_atif_trajectories_are_valid_and_contain_the_same_messages(
 # Language models.
 
 
-def evaluated(folder: Path, *, n: int, **settings: Any) -> tuple[EvalFolder, FakeOpenAI]:
+def calling(messages: Messages) -> Say:
+    """Answer with the calls of the reference, as JSON."""
+    say = playing(messages)
+    assert say.text is not None
+    calls = [call for call in read_action_calls(say.text) if isinstance(call, Call)]
+    if not calls:
+        return say
+    functions = [{"name": one.name, "arguments": json.dumps(one.arguments)} for one in calls]
+    parts = [{"id": f"c{n}", "type": "function", "function": f} for n, f in enumerate(functions)]
+    return say._replace(text="I call.", finish_reason="tool_calls", tool_calls=tuple(parts))
+
+
+def evaluated(
+    folder: Path, *, n: int, answer: Callable[[Messages], Say] = playing, **settings: Any
+) -> tuple[EvalFolder, FakeOpenAI]:
     """An evaluation of an endpoint on BFCL, and the server with what it was sent."""
     target = EvalFolder(folder / "evals" / "asked")
-    with FakeOpenAI(answer=playing) as server:
+    with FakeOpenAI(answer=answer) as server:
         sets = {
             "policy.endpoint.base_url": server.url,
             "policy.endpoint.api_key_env": "none",
@@ -202,6 +219,35 @@ def test_an_endpoints_messages_are_exported_exactly_as_they_were_sent(tmp_path: 
     for one in exported(tmp_path / "atif", "atif", str(folder.path), VAL):
         assert messages_of(one) == chats[one["extra"]["id"]]
         assert one["final_metrics"]["total_completion_tokens"] > 0
+
+
+def test_calls_are_exported_as_json_to_every_format(tmp_path: Path) -> None:
+    pytest.importorskip("atif")
+    datasets = pytest.importorskip("datasets")
+    style = {"policy.chat.style": "openai"}
+    folder, server = evaluated(tmp_path, n=4, answer=calling, **style)
+    rows = exported(tmp_path / "chats", "messages", str(folder.path), VAL)
+    requests = [body["messages"] for body in server.bodies]
+    called = 0
+    for row in rows:
+        messages = row["messages"]
+        for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                assert messages[:place] in requests
+                called += len(message.get("tool_calls", ()))
+        assert json.loads(row["tools"]) in [body["tools"] for body in server.bodies]
+    assert called > 4
+    chats = {row["id"]: row["messages"] for row in rows}
+    trajectories = exported(tmp_path / "atif", "atif", str(folder.path), VAL)
+    for one in trajectories:
+        assert messages_of(one) == chats[one["extra"]["id"]]
+        assert one["agent"]["tool_definitions"]
+    assert any(step.get("tool_calls") for one in trajectories for step in one["steps"])
+    cache = str(tmp_path / "cache")
+    loaded = datasets.load_dataset(str(tmp_path / "chats"), split="val", cache_dir=cache)
+    for row in loaded:
+        whole = [{k: v for k, v in one.items() if v is not None} for one in row["messages"]]
+        assert whole == chats[row["id"]]
 
 
 def test_each_prompt_of_a_window_is_a_chat_of_its_own(tmp_path: Path) -> None:

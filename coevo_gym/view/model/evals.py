@@ -26,7 +26,7 @@ from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, raise_
 from coevo_gym.view.filters import EPISODES, select_page
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import folder_name
-from coevo_gym.view.model.episodes import Behind, step_views, system_text
+from coevo_gym.view.model.episodes import Behind, step_views, system_text, tools_of
 from coevo_gym.view.model.run_progress import latest_change
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail, stored_parts
 from coevo_gym.view.model.trajectory_list import Sibling
@@ -358,6 +358,7 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         task=TaskBrief(id=task_id, name=line.name, instruction=one_line(asked)),
         instruction=asked,
         system=_system_prompt(config, episode, asked),
+        tools=tools_of(episode),
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
@@ -511,10 +512,10 @@ def _grade_view(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade
 def _system_prompt(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
     """Return a language model's system prompt, assuming it used the benchmark's prompt file."""
     chat = (config.get("settings") or {}).get("chat")
-    if chat is None:
+    if chat is None and episode.transcript is None:
         return None
     try:
-        policy = PolicySettings.model_validate({"kind": "openai", "chat": chat})
+        policy = PolicySettings.model_validate({"kind": "openai", "chat": chat or {}})
     except ValueError:
         return None  # settings of another version
     return system_text(policy, config["benchmark"], config, episode, asked)

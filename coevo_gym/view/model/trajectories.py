@@ -13,7 +13,14 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.collection import ShownRun, raise_as_damaged
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, step_views, system_text
+from coevo_gym.view.model.episodes import (
+    Behind,
+    BehindPage,
+    StepView,
+    step_views,
+    system_text,
+    tools_of,
+)
 from coevo_gym.view.model.notes import (
     AdviceText,
     NoteView,
@@ -65,8 +72,10 @@ class TrajectoryDetail(Shape):
             "".
         task: the episode's task.
         instruction: the full instruction.
-        system: the policy's system prompt, reconstructed from the run's settings; null if the
-            policy does not use chat or the prompt file has changed since.
+        system: the policy's system prompt as it was sent, or made from the run's settings if it
+            is not stored; null if the policy does not use chat or the prompt file has changed
+            since.
+        tools: a line for each function that the policy's model could call.
         steps: steps of the episode.
         last_observation: the observation after the last action.
         last_page: the parsed page of that observation.
@@ -99,6 +108,7 @@ class TrajectoryDetail(Shape):
     task: TaskBrief
     instruction: str
     system: str | None = None
+    tools: tuple[str, ...] = ()
     steps: tuple[StepView, ...]
     last_observation: str = ""
     last_page: BehindPage
@@ -165,6 +175,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         system=system_text(
             run.config.policy, run.config.benchmark.name, run.manifest, episode, instruction
         ),
+        tools=tools_of(episode),
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
