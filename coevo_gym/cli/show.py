@@ -127,7 +127,7 @@ def _print_episode(detail: TrajectoryDetail) -> None:
             say(remark)
     if detail.last_observation:
         _print_part("last observation", detail.last_observation)
-    _print_part("verdict", f"{outcome}, score {grade.score:.2f}, {grade.end_reason}")
+    _print_part("verdict", f"score {grade.score:.2f}, {grade.end_reason}")
     for text in filter(None, (grade.why, grade.withheld, *_notes(detail))):
         say(text)
 

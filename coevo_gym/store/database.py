@@ -436,7 +436,9 @@ class RunStore(RunReader):
                 [role, self._intern(replace_surrogates(text))]
                 for role, text in transcript["messages"]
             ]
-            transcript["tools"] = [self._intern(text) for text in transcript["tools"]]
+            transcript["tools"] = [
+                self._intern(replace_surrogates(text)) for text in transcript["tools"]
+            ]
         return trajectory
 
     def _intern(self, text: str) -> str | dict[str, str]:

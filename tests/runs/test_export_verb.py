@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,47 @@ def test_the_command_prints_its_files_and_refuses_to_replace_them(
     lines = (tmp_path / "failed" / "val.jsonl").read_text().split("\n")[:-1]
     assert lines
     assert not any(json.loads(line)["success"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ((), 2, "Missing argument 'NAME'"),
+        (("toyd",), 2, "Did you mean 'toyed'"),
+        (("evals/none",), 2, "There is no run or evaluation 'evals/none'"),
+        (("toyed",), 2, "no episodes of train tasks, but 6 val. Pass --split val"),
+        (("toyed", "--split=test"), 2, "no episodes of test tasks, but 6 val"),
+        (("toyed", "--split=valid"), 2, "'valid' is not one of 'train', 'val'"),
+        (("toyed", "--format=csv"), 2, "'csv' is not one of 'messages', 'atif'"),
+        (("toyed", "--split=val", "--arm=rnadom"), 2, "Did you mean 'random'"),
+        (("toyed", "--split=val", "--task=toy/none"), 2, "no episodes of the task 'toy/none'"),
+        (("toyed", "--split=val", "--out=."), 2, "already exists. Choose another --out"),
+        (("toyed", "--split=val", "--out=.", "--overwrite"), 2, "is not an export of episodes"),
+        (
+            ("toyed", "--split=val", "--out=evals/toyed/results.jsonl/x"),
+            1,
+            "StoreError: Cannot write",
+        ),
+        (("toyed", "--split=val", "--format=atif", "-missing"), 3, "need the package atif"),
+        (("toyed", "--split=val", "--format=parquet", "-missing"), 3, "need pyarrow"),
+    ],
+)
+def test_a_mistake_is_an_error_that_says_what_to_do_and_writes_nothing(
+    coevo: Coevo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    text: str,
+) -> None:
+    coevo(*EVALUATE)
+    before = sorted(tmp_path.rglob("*"))
+    if "-missing" in arguments:
+        arguments = arguments[:-1]
+        monkeypatch.setitem(sys.modules, "atif", None)
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert text in coevo("export", *arguments, code=code)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_episode_filter_of_training_tasks_is_the_default() -> None:

@@ -278,10 +278,12 @@ def call(*texts: str, answer: str) -> ModelCall:
     return ModelCall(tuple(zip(roles, texts, strict=False)), answer, "", 3, 2)
 
 
-def token_run(folder: Path, *, transcript: bool = True) -> tuple[RunFolder, list[Trajectory]]:
+def token_run(
+    folder: Path, name: str = "tokens", *, transcript: bool = True
+) -> tuple[RunFolder, list[Trajectory]]:
     """A run with a group of two episodes, played by a model that samples tokens."""
-    resolved = load_config("quickstart", sets=["name=tokens", "store.record=all"], environ={})
-    run = RunFolder(folder / "tokens")
+    resolved = load_config("quickstart", sets=[f"name={name}", "store.record=all"], environ={})
+    run = RunFolder(folder / name)
     run.path.mkdir(parents=True)
     write_json(run.manifest, make_manifest(resolved, task_sets={}))
     long = "A long system text. " * 20
@@ -355,6 +357,18 @@ def test_episodes_of_older_versions_are_exported_from_their_observations(tmp_pat
     assert [one["content"] for one in row["messages"][1::2]] == ["<think>hm</think>go", "stop"]
 
 
+def test_all_cells_of_a_table_are_exported_together(tmp_path: Path) -> None:
+    pytest.importorskip("atif")
+    for cell in ("static-0", "static-1"):
+        token_run(tmp_path / "table", cell)
+    table = str(tmp_path / "table")
+    rows = exported(tmp_path / "rows", "jsonl", table)
+    assert [row["run"] for row in rows] == ["table~static-0"] * 2 + ["table~static-1"] * 2
+    trajectories = exported(tmp_path / "atif", "atif", table)
+    assert sorted(one["session_id"] for one in trajectories) == [row["run"] for row in rows]
+    assert len(coevo_gym.results(table).groups) == 2
+
+
 # Files.
 
 
@@ -419,6 +433,9 @@ def test_mistakes_say_what_to_do(beside: Path, tmp_path: Path) -> None:
     )
     assert "no episodes of the task 'nosuch'" in refusal(tasks=("nosuch",))
     assert "no episodes of test tasks, but" in refusal(splits=("test",))
+    assert "Did you mean 'coevolve'" in refusal(arms=("static", "coevolv"))
+    with pytest.raises(ConfigError, match="no episodes of the arm 'other'"):
+        _ = coevo_gym.results(sample.RUN, arms=["other"]).episodes
     rows = exported(tmp_path / "all", "jsonl")
     solved = {row["task"] for row in rows if row["success"]}
     never = min(row["task"] for row in rows if row["task"] not in solved)

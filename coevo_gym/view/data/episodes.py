@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evaluation_mark import notice_of
@@ -28,6 +28,7 @@ from coevo_gym.view.safe import partial_scores
 TRAINING, EVALUATION = "training", "evaluation"
 _AT_ONCE = 256
 _MAX_CACHED = 50_000
+_MAX_LISTED = 12
 
 
 class EpisodeFilter(NamedTuple):
@@ -121,36 +122,40 @@ def read_episodes(
         yield from _eval_episodes(evaluation, wanted, counts)
 
 
-def raise_no_match(name: str, wanted: EpisodeFilter, counts: StoredCounts) -> NoReturn:
-    """Explain why no stored episode matches a filter.
+def check_filter(name: str, wanted: EpisodeFilter, counts: StoredCounts, n: int) -> None:
+    """Check that a filter names arms and tasks that exist, and selects any episode.
+
+    Args:
+        name: the run, evaluation or table.
+        wanted: the filter.
+        counts: the stored episodes.
+        n: number of episodes that the filter selects.
 
     Raises:
-        ConfigError: in any case.
+        ConfigError: if it does not.
     """
     if not counts.splits:
         raise ConfigError(
             f"{name} stores no episodes. Runs store those selected by store.record: train with "
             "--set store.record=all, or store.record=signals for groups with a signal."
         )
-    choices: dict[str, Mapping[str, object]] = {"arm": counts.arms, "task": counts.tasks}
-    for what, names in (("arm", wanted.arms), ("task", wanted.tasks)):
-        known = choices[what].keys()
-        missing = [one for one in names if one not in (*known, *counts.tasks.values())]
-        if missing:
-            raise ConfigError(
-                f"{name} has no episodes of the {what} {missing[0]!r}. "
-                f"{did_you_mean(missing[0], known)}Stored: {', '.join(list(known)[:12])}."
-            )
+    tasks = [*counts.tasks, *counts.tasks.values()]
+    for what, names, known in (("arm", wanted.arms, [*counts.arms]), ("task", wanted.tasks, tasks)):
+        for one in names:
+            if one not in known:
+                raise ConfigError(
+                    f"{name} has no episodes of the {what} {one!r}. {did_you_mean(one, known)}"
+                    f"Stored: {', '.join(known[:_MAX_LISTED])}."
+                )
     totals = ", ".join(f"{n:,} {split}" for split, n in sorted(counts.splits.items()))
     if not set(wanted.splits) & counts.splits.keys():
-        held_out = next(iter(sorted(counts.splits)))
-        asked = " or ".join(wanted.splits)
         raise ConfigError(
-            f"{name} has no episodes of {asked} tasks, but {totals}. Pass --split {held_out} to "
-            "export those. Episodes of held-out tasks are marked in each row, and cannot be used "
-            "for training."
+            f"{name} has no episodes of {' or '.join(wanted.splits)} tasks, but {totals}. Pass "
+            f"--split {min(counts.splits)} to export those. Episodes of held-out tasks are marked "
+            "in each row, and cannot be used for training."
         )
-    raise ConfigError(f"No episode of {name} matches all filters. It stores {totals} episodes.")
+    if not n:
+        raise ConfigError(f"No episode of {name} matches all filters. It stores {totals} episodes.")
 
 
 class _Texts:
@@ -159,7 +164,6 @@ class _Texts:
     def __init__(self, reader: ViewReader) -> None:
         self._reader = reader
         self._known: dict[str, str] = {}
-        self._choices: dict[str, tuple[str, ...]] = {}
 
     def restore(self, bodies: Sequence[dict[str, Any]]) -> None:
         """Replace the references of trajectories to long texts by the texts, in place."""

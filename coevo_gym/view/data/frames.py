@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 from coevo_gym.core.errors import StoreError
 from coevo_gym.provision import explain_missing
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.data.episodes import EpisodeFilter, read_episodes
+from coevo_gym.view.data.episodes import (
+    EpisodeFilter,
+    StoredCounts,
+    check_filter,
+    read_episodes,
+)
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.rounds import rounds_of
 from coevo_gym.view.model.steps import group_rows
@@ -69,9 +74,14 @@ class StoredResults:
         """Facts about each stored episode, without its steps.
 
         Raises:
+            ConfigError: if no episode matches the filter, or it names an unknown arm or task.
             StoreError: if stored data is damaged.
         """
-        return _rows(one.about for one in read_episodes(self._collection, self._wanted))
+        counts = StoredCounts()
+        stored = read_episodes(self._collection, self._wanted, counts)
+        rows = _rows(one.about for one in stored)
+        check_filter(self.name, self._wanted, counts, len(rows))
+        return rows
 
     @cached_property
     def groups(self) -> DataRows:

@@ -33,7 +33,7 @@ from coevo_gym.view.data.episodes import (
     EpisodeFilter,
     StoredCounts,
     StoredEpisode,
-    raise_no_match,
+    check_filter,
     read_episodes,
 )
 from coevo_gym.view.data.rows import episode_row
@@ -141,8 +141,7 @@ def export_episodes(
             finally:
                 for sink in sinks.values():
                     sink.close()
-            if not sinks:
-                raise_no_match(name, wanted, counts)
+            check_filter(name, wanted, counts, sum(export.episodes.values()))
             export.redacted = sum(sink.redacted for sink in sinks.values())
             export.files = dict(_file_facts(part))
             facts = _facts(name, wanted, export)
