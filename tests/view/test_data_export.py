@@ -35,8 +35,9 @@ from coevo_gym.view.library import Library
 from coevo_gym.view.model.trajectories import trajectory_detail
 from coevo_gym.view.model.trajectory_list import all_trajectories
 from tests.agents.fake_openai import FakeOpenAI, Messages, Say
+from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.test_paid_episodes import playing
-from tests.toy import BENCHMARK
+from tests.toy import BENCHMARK, PROMPT
 from tests.view import sample
 
 VAL = EpisodeFilter(splits=("val",))
@@ -335,16 +336,56 @@ def test_token_ids_and_logprobs_are_exported_and_read_by_atif(tmp_path: Path) ->
         assert row["messages"][row["steps"][0]["answer"]]["content"] == "<think>hm</think>go"
 
 
-def test_trl_reads_the_messages(tmp_path: Path) -> None:
-    data_utils = pytest.importorskip("trl.data_utils")
+def test_the_tokens_of_an_evaluated_model_are_those_of_its_messages(tmp_path: Path) -> None:
+    pytest.importorskip("atif")
+    transformers = pytest.importorskip("transformers")
+    model = make_tiny_llama(tmp_path / "llama")
+    (tmp_path / "toy.j2").write_text(PROMPT)
+    sets = [
+        f"policy.prompt={tmp_path / 'toy.j2'}",
+        "policy.chat.max_answer_tokens=8",
+        "evaluation.n_tasks=2",
+    ]
+    job = make_model_job("toy", f"transformers:{model}", "train", SILENT, sets=sets)
+    folder = EvalFolder(tmp_path / "evals" / "local")
+    evaluate_job(job, folder=folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    trajectories = exported(tmp_path / "atif", "atif", str(folder.path))
+    assert trajectories
+    for one in trajectories:
+        messages, place = messages_of(one), -1
+        for step in (step for step in one["steps"] if step["source"] == "agent"):
+            place = next(n for n in range(place + 1, len(messages)) if n and
+                         messages[n]["role"] == "assistant")  # fmt: skip
+            metrics = step["metrics"]
+            ids = metrics["completion_token_ids"]
+            assert 0 < len(ids) == len(metrics["logprobs"]) == metrics["completion_tokens"]
+            assert metrics["prompt_tokens"] == len(metrics["prompt_token_ids"])
+            prompt = tokenizer.decode(metrics["prompt_token_ids"])
+            assert all(message["content"].strip() in prompt for message in messages[:place])
+            assert tokenizer.decode(ids, skip_special_tokens=True) == step["message"]
+
+
+def test_trl_trains_on_the_messages(tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl")
     datasets = pytest.importorskip("datasets")
     run, _ = token_run(tmp_path)
-    (row, _) = exported(tmp_path / "chats", "messages", str(run.path))
-    loaded = datasets.load_dataset(
+    rows = exported(tmp_path / "chats", "messages", str(run.path))
+    chats = datasets.load_dataset(
         str(tmp_path / "chats"), split="train", cache_dir=str(tmp_path / "cache")
     )
-    assert data_utils.is_conversational(loaded[0])
-    assert loaded[0]["messages"] == row["messages"]
+    assert trl.data_utils.is_conversational(chats[0])
+    assert chats[0]["messages"] == rows[0]["messages"]
+    settings = trl.SFTConfig(
+        output_dir=str(tmp_path / "trained"), max_steps=1, per_device_train_batch_size=2,
+        use_cpu=True, report_to=[], bf16=False, save_strategy="no",
+    )  # fmt: skip
+    trainer = trl.SFTTrainer(
+        str(make_tiny_llama(tmp_path / "llama")), settings, train_dataset=chats
+    )
+    text = trainer.processing_class.decode(trainer.train_dataset[0]["input_ids"])
+    assert all(one["content"].strip() in text for one in rows[0]["messages"])
+    trainer.train()
 
 
 def test_episodes_of_older_versions_are_exported_from_their_observations(tmp_path: Path) -> None:
