@@ -80,6 +80,15 @@ def test_outcomes_and_subagents_are_read(tmp_path: Path) -> None:
     assert ungraded == 1
 
 
+def test_copied_context_is_not_a_step(tmp_path: Path) -> None:
+    steps = [dict(step) for step in FOREIGN["steps"]]
+    steps[2]["is_copied_context"] = True
+    (episode,), _, _ = show_files(write(tmp_path / "talk.json", steps=steps), tmp_path / "pages")
+    assert [step.action for step in episode.steps] == ["It is noon."]
+    assert "Let me check." in episode.steps[0].observation
+    assert "12:00" in episode.steps[0].observation
+
+
 def test_exported_episodes_are_shown_like_those_of_their_evaluation(
     beside: Path, tmp_path: Path
 ) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import coevo_gym
 from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskError
@@ -27,9 +30,10 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.data.atif import messages_of
+from coevo_gym.view.data.atif import atif_trajectories, messages_of
+from coevo_gym.view.data.chats import chat_rows
 from coevo_gym.view.data.columns import ABOUT
-from coevo_gym.view.data.episodes import EpisodeFilter
+from coevo_gym.view.data.episodes import EpisodeFilter, StoredEpisode
 from coevo_gym.view.data.write import DataFormat, export_episodes
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.trajectories import trajectory_detail
@@ -517,3 +521,41 @@ def test_results_of_unknown_names_and_splits_are_an_error(beside: Path) -> None:
         coevo_gym.results("smal")
     with pytest.raises(TaskError, match="validation"):
         coevo_gym.results(sample.RUN, split="validation")
+
+
+# Any chat.
+
+TEXTS = st.text(max_size=3)
+TOOLS = st.sampled_from(["", "[]", '[{"type": "function"}]', "[1]", "no JSON"])
+CHATS = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), TEXTS), max_size=4)
+CALLS = st.lists(
+    st.none() | st.builds(ModelCall, CHATS.map(lambda chat: (("user", "hi"), *chat)), TEXTS, TOOLS),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(CALLS, TEXTS)
+def test_any_chat_survives_atif(calls: list[ModelCall | None], last: str) -> None:
+    atif = pytest.importorskip("atif")
+    transcript = Transcript.of(calls)
+    body = {
+        "steps": [{"action": "go", "shown": "s", "observation": "s"} for _ in calls],
+        "transcript": transcript and asdict(transcript),
+        "last_observation": last,
+    }
+    about = {column.name: "" for column in ABOUT}
+    episode = StoredEpisode(about, body, None, None, calls_tools=False)
+    rows, trajectories = list(chat_rows(episode)), list(atif_trajectories(episode))
+    assert len(rows) == len(trajectories)
+    for row, trajectory in zip(rows, trajectories, strict=True):
+        atif.Trajectory.model_validate(trajectory)
+        assert messages_of(trajectory) == row["messages"]
+        agents = [step for step in trajectory["steps"] if step["source"] == "agent"]
+        copied = [step for step in agents if step.get("is_copied_context")]
+        answers = trajectory["final_metrics"]["total_steps"]
+        assert len(agents) - len(copied) == answers
+    if transcript is not None:
+        assert sum(one["final_metrics"]["total_steps"] for one in trajectories) == len(
+            [call for call in calls if call is not None]
+        )

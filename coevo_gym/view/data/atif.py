@@ -49,10 +49,18 @@ def atif_trajectories(episode: StoredEpisode) -> Iterator[dict[str, Any]]:
 
 
 def _agent(episode: StoredEpisode, chat: Chat) -> dict[str, Any]:
-    agent = {"name": f"coevo_gym {episode.about['arm']}", "version": __version__}
+    agent: dict[str, Any] = {"name": f"coevo_gym {episode.about['arm']}", "version": __version__}
     if episode.about["model"]:
         agent["model_name"] = episode.about["model"]
-    return {**agent, **({"tool_definitions": json.loads(chat.tools)} if chat.tools else {})}
+    if not chat.tools:
+        return agent
+    try:
+        tools = json.loads(chat.tools)
+    except ValueError:
+        tools = None
+    if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools):
+        return {**agent, "tool_definitions": tools}
+    return {**agent, "extra": {"tools": chat.tools}}  # another form of tools
 
 
 def _steps(episode: StoredEpisode, chat: Chat, *, last: bool) -> Iterator[dict[str, Any]]:

@@ -178,7 +178,7 @@ def _to_steps(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[Step, ...], str,
     for row in rows:
         text = _text_of(row["message"])
         results = (row.get("observation") or {}).get("results", ())
-        if row["source"] != "agent":
+        if row["source"] != "agent" or row.get("is_copied_context"):
             asked = asked or (text if row["source"] == "user" else "")
             seen += [text, *(_text_of(one.get("content")) for one in results)]
             continue
