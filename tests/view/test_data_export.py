@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -455,6 +456,27 @@ def _fail_at(name: str, target: Path) -> Any:
         rename(source, to)
 
     return replace
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ("UPDATE trajectories SET body = x'00'", "is damaged|Cannot use"),
+        ("UPDATE sampled SET body = x'00'", "is damaged|Cannot use"),
+        ("DELETE FROM texts", "is missing from"),
+        ("PRAGMA user_version = 99", "schema version 99"),
+    ],
+)
+def test_a_damaged_run_is_an_error_that_leaves_no_files(
+    tmp_path: Path, change: str, match: str
+) -> None:
+    run, _ = token_run(tmp_path)
+    with closing(sqlite3.connect(run.database)) as database:
+        database.execute(change)
+        database.commit()
+    with pytest.raises(StoreError, match=match):
+        export_episodes(str(run.path), tmp_path / "out")
+    assert not [*tmp_path.glob("*out*")]
 
 
 def test_secrets_are_removed_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

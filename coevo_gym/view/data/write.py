@@ -23,7 +23,14 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.text_tables import markdown_table
 from coevo_gym.provision import explain_missing
 from coevo_gym.runs.tasks.bundle import UNSTATED_TERMS
-from coevo_gym.store.folder import has_keys, raise_store_errors, refuse_links, replace_non_finite
+from coevo_gym.store.folder import (
+    has_keys,
+    raise_store_errors,
+    refuse_links,
+    replace_non_finite,
+    write_atomic,
+    write_json,
+)
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.data.atif import atif_trajectories, import_atif
 from coevo_gym.view.data.chats import chat_rows
@@ -145,8 +152,9 @@ def export_episodes(
             export.redacted = sum(sink.redacted for sink in sinks.values())
             export.files = dict(_file_facts(part))
             facts = _facts(name, wanted, export)
-            (part / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-            (part / CARD).write_text("\n".join(_card(name, export, files.columns, sinks)) + "\n")
+            card = "\n".join(_card(name, export, files.columns, sinks))
+            write_json(part / FACTS, facts)
+            write_atomic(part / CARD, f"{card}\n".encode("utf-8", "replace"))
             _replace_folder(part, target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
