@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from coevo_gym.api import compare as compare
     from coevo_gym.api import evaluate as evaluate
+    from coevo_gym.api import results as results
     from coevo_gym.api import resume as resume
     from coevo_gym.api import train as train
     from coevo_gym.curricula.session.curriculum_session import (
@@ -57,6 +58,7 @@ __all__ = [
     "get_benchmark",
     "judge",
     "register_benchmark",
+    "results",
     "resume",
     "tasks",
     "train",
@@ -70,6 +72,7 @@ _LAZY = {
     "evaluate": "coevo_gym.api",
     "from_rows": "coevo_gym.envs.rows",
     "judge": "coevo_gym.runs.evals.judge",
+    "results": "coevo_gym.api",
     "resume": "coevo_gym.api",
     "train": "coevo_gym.api",
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import parse_split
 from coevo_gym.runs.config import Resolved, RunConfig, Sets, approve_settings, load_config
 from coevo_gym.runs.display import RunProgress, SafeConsole, send_logs_to
 from coevo_gym.runs.stop import Stopped, StopRequest
@@ -21,6 +22,7 @@ from coevo_gym.store.folder import RUNS, RunFolder
 if TYPE_CHECKING:
     from coevo_gym.runs.evals.comparison import Comparison
     from coevo_gym.runs.train import RunSummary
+    from coevo_gym.view.data.frames import StoredResults
 
 
 def train(
@@ -278,6 +280,46 @@ def compare(
     from coevo_gym.runs.evals.sides import find_sides
 
     return compare_sides(*find_sides(a, b, arms, final=on), shared_tasks=shared_tasks)
+
+
+def results(
+    name: str | Path,
+    *,
+    split: str | Sequence[str] = "train",
+    success: bool | None = None,
+    arms: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+) -> StoredResults:
+    """Return what a run, an evaluation or a table of runs stores, as rows and data frames.
+
+    Its ``episodes``, ``groups``, ``rounds`` and ``cells`` are sequences of dictionaries, each with
+    a method ``to_frame`` for pandas. ``coevo export`` writes whole episodes to files.
+
+    Args:
+        name: name or folder of a run, an evaluation or a table of runs.
+        split: splits of the tasks whose episodes to include. Episodes of other splits than
+            ``train`` must not be used for training.
+        success: True for solved episodes only, False for unsolved ones only.
+        arms: arms or evaluated policies whose episodes to include; () for all.
+        tasks: names or ids of tasks whose episodes to include; () for all.
+
+    Raises:
+        ConfigError: if the name is unknown.
+        TaskError: if a split is unknown.
+
+    Example:
+        >>> import coevo_gym
+        >>> stored = coevo_gym.results("quickstart")  # doctest: +SKIP
+        >>> stored.episodes.to_frame().groupby("arm").success.mean()  # doctest: +SKIP
+    """
+    from coevo_gym.view.data.episodes import EpisodeFilter
+    from coevo_gym.view.data.frames import StoredResults
+
+    splits = (split,) if isinstance(split, str) else tuple(split)
+    wanted = EpisodeFilter(
+        success, tuple(tasks), tuple(arms), tuple(str(parse_split(one)) for one in splits)
+    )
+    return StoredResults(str(name), wanted)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ SMALLEST = {
     "evolve_vs_static": f"--seeds 2 {TINY_RUN}",
     "experiences": "--n 2000 --queries 10",
     "failure_modes": "--tasks 4 --each 2",
+    "export": "--episodes 400 --formats jsonl messages",
     "feedback_overlap": "--steps 3 --slowness 0.05",
     "foresight": "",
     "forgetting": "",

@@ -17,6 +17,7 @@ from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.thoughts import text_without_thoughts
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
+from coevo_gym.core.transcript import ModelCall
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import action_of, answer_of, translate_calls, without_thought_line
 from coevo_gym.prompts.loader import FORMS
@@ -192,6 +193,8 @@ class ChatAgent:
             if self.config.history == "causal":
                 _check_extends_previous(views[index], completion)
             act, memory = self._to_act(completion, request.tools), memories[index]
+            if act.end is None:
+                act = act._replace(call=_model_call(request, completion))
             if memory.usage is not NO_USAGE:
                 act = act._replace(usage=act.usage + memory.usage)
             acts[index] = act._replace(memory=memory.text)
@@ -352,6 +355,16 @@ class ChatAgent:
             return config.max_answer_tokens
         spent = sum(len(turn.decision.ids) for turn in view.history if turn.decision is not None)
         return min(config.max_answer_tokens, config.max_episode_tokens - spent)
+
+
+def _model_call(request: Prompt, completion: Completion) -> ModelCall:
+    return ModelCall(
+        tuple((message.role, message.content) for message in request.messages),
+        completion.text,
+        request.tools,
+        completion.usage.prompt_tokens,
+        completion.usage.completion_tokens,
+    )
 
 
 def _without_stripped_cues(view: View) -> View:

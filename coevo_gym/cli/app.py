@@ -19,6 +19,7 @@ from coevo_gym.cli import (
     compare,
     evaluate,
     experiment,
+    export,
     models,
     panel,
     play,
@@ -26,6 +27,7 @@ from coevo_gym.cli import (
     runs,
     serve,
     settings,
+    show,
     train,
     view,
 )
@@ -114,6 +116,8 @@ app.add_typer(panel.app, name="panel")
 app.command()(train.report)
 app.add_typer(runs.app, name="runs")
 app.command()(view.view)
+app.command()(show.show)
+app.command()(export.export)
 app.add_typer(settings.app, name="config")
 app.add_typer(new.app, name="new")
 app.add_typer(models.app, name="model")

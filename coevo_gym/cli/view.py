@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,8 @@ import typer
 from coevo_gym.cli.output import say, say_to_stderr, show_activity
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import RunFolder
 
 if TYPE_CHECKING:
     from coevo_gym.view.library import Library
@@ -26,7 +29,8 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Runs, evaluations or tables of runs, each given by name or folder.",
+            help="Runs, evaluations or tables of runs, each given by name or folder; or ATIF "
+            "files of any program.",
             show_default="all in runs/ and evals/",
             autocompletion=make_completer(run_names, eval_names),
         ),
@@ -64,6 +68,8 @@ def view(
 
       coevo view runs/first /shared/runs/second evals/gpt-on-webshop
 
+      coevo view trajectory.json
+
       coevo view quickstart --no-browser --port 9000
 
       coevo view quickstart --export quickstart.html
@@ -74,8 +80,11 @@ def view(
 
     if with_episodes and export is None:
         raise ConfigError("--with-episodes only affects exported pages, so it needs --export.")
-    library = Library(names or ())
-    if export is not None:
+    with tempfile.TemporaryDirectory() as temporary:
+        library = Library([_open_source(name, Path(temporary)) for name in names or ()])
+        if export is None:
+            _serve(library, port, browser=browser)
+            return
         from coevo_gym.view.export.write import export_pages
 
         with show_activity("exporting") as tell:
@@ -83,8 +92,21 @@ def view(
         for line in output.left_out:
             say_to_stderr(line)
         say(f"Open {output.page} ({output.bytes / 1e6:.1f} MB).")
-        return
-    _serve(library, port, browser=browser)
+
+
+def _open_source(name: str, temporary: Path) -> str | EvalFolder:
+    """Return the name of a run or an evaluation; or ATIF files, as an evaluation."""
+    from coevo_gym.view.data.atif_files import find_atif_files, read_atif_files
+
+    if RunFolder.find(name) or EvalFolder.find(name) or not (files := find_atif_files(name)):
+        return name
+    folder, ungraded = read_atif_files(name, files, temporary)
+    if ungraded:
+        say_to_stderr(
+            f"{ungraded} trajectories of {name} do not state whether they succeeded, so they are "
+            "shown as unsolved."
+        )
+    return folder
 
 
 def _serve(library: Library, port: int, *, browser: bool) -> None:

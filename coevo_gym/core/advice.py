@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
 
@@ -18,6 +19,9 @@ class AdviceOrigin(FrozenModel):
         group_id: id of the rollout's group.
         index: 0 … K - 1, the rollout's index in its group.
         source: author or reason, in a format chosen by the memory.
+
+    Raises:
+        SplitLeakError: if a text is an exported episode on a held-out task.
     """
 
     texts: JsonObject = FrozenDict()
@@ -25,6 +29,11 @@ class AdviceOrigin(FrozenModel):
     group_id: str
     index: int = Field(ge=0)
     source: Text = ""
+
+    @model_validator(mode="after")
+    def _refuse_held_out(self) -> AdviceOrigin:
+        refuse_marked(self.texts, "become advice", "A text")
+        return self
 
 
 class AdviceState(FrozenModel):

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.seams import Completion, Sampling
 from coevo_gym.core.spend import NO_USAGE, Spent, Usage
 from coevo_gym.core.task import FrozenDict
@@ -46,6 +47,9 @@ class Inquiry(Generic[ModelT]):
         sampling: settings for sampling the answer.
         shorten: returns shorter inputs if the prompt does not fit into the model's context; None if
             nothing can be omitted.
+
+    Raises:
+        SplitLeakError: if an input contains an exported episode on a held-out task.
     """
 
     prompt: str
@@ -54,6 +58,9 @@ class Inquiry(Generic[ModelT]):
     purpose: str = ""
     sampling: Sampling = _SAMPLE
     shorten: Callable[[], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        refuse_marked(self.inputs, "be shown to an advisor", f"An input of {self.prompt}")
 
 
 @dataclass(frozen=True, slots=True)

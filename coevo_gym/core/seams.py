@@ -25,6 +25,7 @@ from coevo_gym.core.trajectory import (
     TokenDecision,
     View,
 )
+from coevo_gym.core.transcript import ModelCall
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -271,6 +272,7 @@ class Act(NamedTuple):
         usage: cost of the model requests.
         memory: text about earlier steps that the agent wrote before it acted; or "".
         cut: True if the model's answer was cut off at the token limit.
+        call: the exact chat behind the response; None without a language model.
     """
 
     text: str
@@ -280,6 +282,7 @@ class Act(NamedTuple):
     usage: Usage = NO_USAGE
     memory: str = ""
     cut: bool = False
+    call: ModelCall | None = None
 
 
 class Agent(Protocol):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import SupportsIndex, overload
 
-from coevo_gym.core.errors import TaskError
+from coevo_gym.core.errors import SplitLeakError, TaskError
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.reading import read_lines
 from coevo_gym.core.task import Task
 
@@ -52,13 +53,14 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     Raises:
         TaskError: if the file does not exist, or a line is not a task; the message contains the
             line number.
+        SplitLeakError: if a line is an exported episode on a held-out task.
     """
     tasks = []
     for number, line in task_lines(path):
         try:
             tasks.append(Task.from_json(decode_line(line)))
-        except TaskError as error:
-            raise TaskError(f"{path}, line {number}: {error}") from error
+        except (TaskError, SplitLeakError) as error:
+            raise type(error)(f"{path}, line {number}: {error}") from error
     return tuple(tasks)
 
 
@@ -82,18 +84,21 @@ def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_line(line: bytes) -> str:
-    """Decode a line of a task file.
+    """Return a line of a file of tasks or rows as text.
 
     Raises:
         TaskError: if it is not UTF-8.
+        SplitLeakError: if it is an exported episode on a held-out task.
     """
     try:
-        return line.decode()
+        text = line.decode()
     except UnicodeDecodeError as error:
         raise TaskError(
             f"the line is not UTF-8 text ({error.reason} at byte {error.start}). Save the file as "
             "UTF-8."
         ) from error
+    refuse_marked(text, "become a task, a demonstration or a row", "the line")
+    return text
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.transcript import Transcript
 
 
 class EndReason(StrEnum):
@@ -245,6 +246,8 @@ class EpisodeRecord:
         end_reason: reason for its end.
         report: the grader's JSON, for diagnosers; never shown to a policy.
         last_observation: observation after the last action, or the first without actions.
+        transcript: the exact messages that the agent's model was sent; None for an agent that
+            does not chat with a model.
     """
 
     task_id: str
@@ -254,6 +257,7 @@ class EpisodeRecord:
     end_reason: EndReason
     report: Mapping[str, Any] = field(default_factory=FrozenDict)
     last_observation: str = ""
+    transcript: Transcript | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.task import FrozenDict, freeze
 from coevo_gym.core.trajectory import ChoiceDecision, EvalTrajectory, Step, Trajectory
 
@@ -30,7 +31,12 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
-    """Restore a trajectory from JSON data. Arrays in free-form JSON become tuples."""
+    """Restore a trajectory from JSON data. Arrays in free-form JSON become tuples.
+
+    Raises:
+        SplitLeakError: if the data is a row of an export of held-out episodes.
+    """
+    refuse_marked(data.get("notice"), "become a training episode")
     return _load(Trajectory, data)
 
 
@@ -47,6 +53,8 @@ def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
 
 def _dump(trajectory: RecordT) -> dict[str, Any]:
     data: dict[str, Any] = _adapters()[type(trajectory)].dump_python(trajectory, mode="json")
+    if data["transcript"] is None:
+        del data["transcript"]
     return data
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast,
 import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.seams import IDENTITY, Act, Guidance, Interface, Ticket
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE, Usage
@@ -23,6 +24,7 @@ from coevo_gym.core.trajectory import (
     Trajectory,
     View,
 )
+from coevo_gym.core.transcript import Transcript
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.views import show_through
 
@@ -323,7 +325,9 @@ def clean_cue(cue: Cue) -> Cue:
 
     Raises:
         ConfigError: if the cue has an unknown place.
+        SplitLeakError: if its text is an exported episode on a held-out task.
     """
+    refuse_marked(cue.text, "guide an agent", "A cue")
     if cue.place not in get_args(CuePlace):
         raise ConfigError(
             f"Cue.place must be one of {', '.join(get_args(CuePlace))}, got {cue.place!r}."
@@ -348,4 +352,5 @@ def _fields_with_answers(
         texts = zip(steps, view_texts, strict=True)
         steps = tuple(replace(step, shown=text) for step, text in texts)
     values = {one.name: getattr(record, one.name) for one in fields(record)}
-    return values | {"steps": steps}
+    transcript = Transcript.of([act.call for act in acts])
+    return values | {"steps": steps, "transcript": transcript}

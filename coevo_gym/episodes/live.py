@@ -14,6 +14,7 @@ from coevo_gym.core.errors import BudgetSpent, EnvBackendError, ModelError
 from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
+from coevo_gym.core.transcript import RoleAndText
 from coevo_gym.core.waiting import report_activity
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import Episode, Fault, Finished, Lost, Outcome, RecordT
@@ -56,6 +57,7 @@ class LiveEpisode(Generic[RecordT]):
         self.env = env
         self._episode = episode
         self._acts: list[Act] = []
+        self._messages: dict[RoleAndText, RoleAndText] = {}
         self.usage = NO_USAGE
         self._seen = Seen(episode.show)
 
@@ -97,7 +99,7 @@ class LiveEpisode(Generic[RecordT]):
             if act.end is not None:
                 self._inner.cut(act.end)
                 return self._finish()
-            self._acts.append(act)
+            self._acts.append(self._share_messages(act))
             _, _, terminated, truncated, info = self.env.step(act.text)
             if terminated or truncated:
                 self._inner.end_from_outside(info)
@@ -108,6 +110,14 @@ class LiveEpisode(Generic[RecordT]):
         # The env stores none of these.
         self._seen.record(self._inner.view, act.said, decision, act.memory)
         return None
+
+    def _share_messages(self, act: Act) -> Act:
+        """Return the response with messages shared with earlier ones, which each chat repeats."""
+        if act.call is None:
+            return act
+        shared = self._messages
+        messages = tuple(shared.setdefault(message, message) for message in act.call.messages)
+        return act._replace(call=act.call._replace(messages=messages))
 
     @property
     def begins_alone(self) -> bool:

@@ -31,6 +31,7 @@ from coevo_gym.store.folder import connect_to_write, file_identity, raise_store_
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
 from coevo_gym.store.rows import Decision, StoredRound, join_names, note_to_row
 from coevo_gym.store.sampled import (
+    SAMPLED,
     Spell,
     mean_and_json_of_advantages,
     replace_surrogates,
@@ -386,7 +387,9 @@ class RunStore(RunReader):
         self._insert("evaluations", arm, step, episode.task_id, episode.sample, *outcome)
 
     def _pack_trajectory(self, trajectory: EvalTrajectory) -> bytes:
-        return _pack(self._intern_texts(eval_trajectory_to_json(trajectory)))
+        body = self._intern_texts(eval_trajectory_to_json(trajectory))
+        sampled = sampled_to_json(trajectory, self._intern, self.spell)
+        return _pack(body if sampled is None else body | {SAMPLED: sampled})
 
     def _add_group(self, arm: str, step: int, group: Group, kinds: Sequence[str]) -> None:
         arrived = group.trajectories
@@ -428,6 +431,14 @@ class RunStore(RunReader):
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 step[field] = self._intern(step[field])
+        if transcript := trajectory.get("transcript"):
+            transcript["messages"] = [
+                [role, self._intern(replace_surrogates(text))]
+                for role, text in transcript["messages"]
+            ]
+            transcript["tools"] = [
+                self._intern(replace_surrogates(text)) for text in transcript["tools"]
+            ]
         return trajectory
 
     def _intern(self, text: str) -> str | dict[str, str]:

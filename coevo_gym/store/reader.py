@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from textwrap import shorten
@@ -77,6 +77,38 @@ class EvaluatedTask(NamedTuple):
 
 SCHEMA_VERSION = 3
 """Version of the schema."""
+_AT_ONCE = 500
+
+
+def text_hashes(trajectory: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the hash of each long text that a stored trajectory refers to."""
+    for step in trajectory["steps"]:
+        for field in ("observation", "shown"):
+            if isinstance(step[field], Mapping):
+                yield step[field]["text"]
+    transcript = trajectory.get("transcript") or {}
+    for text in (
+        *(text for _, text in transcript.get("messages", ())),
+        *transcript.get("tools", ()),
+    ):
+        if isinstance(text, Mapping):
+            yield text["text"]
+
+
+def restore_texts(trajectory: Any, texts: Mapping[str, str]) -> Any:
+    """Replace each reference to a long text in a stored trajectory by the text, in place."""
+
+    def restored(text: Any) -> Any:
+        return texts[text["text"]] if isinstance(text, Mapping) else text
+
+    for step in trajectory["steps"]:
+        for field in ("observation", "shown"):
+            step[field] = restored(step[field])
+    if transcript := trajectory.get("transcript"):
+        messages = transcript["messages"]
+        transcript["messages"] = [[role, restored(text)] for role, text in messages]
+        transcript["tools"] = [restored(text) for text in transcript["tools"]]
+    return trajectory
 
 
 class RunReader:
@@ -346,14 +378,17 @@ class RunReader:
         self, arm: str, step: int, task_id: str, sample: int = 0
     ) -> EvalTrajectory | None:
         """Return the trajectory of an evaluation episode, or None if it was not stored."""
+        body = self._eval_body(arm, step, task_id, sample)
+        return body and eval_trajectory_from_json(self._restore_texts(body))
+
+    def _eval_body(self, arm: str, step: int, task_id: str, sample: int) -> Any:
+        """Return the JSON of an evaluation episode, with references to long texts, or None."""
         query = (
             "SELECT body FROM evaluations WHERE arm = ? AND step = ? AND task_id = ? "
             "AND sample = ? AND body IS NOT NULL"
         )
         rows = self._rows(query, arm, step, task_id, sample)
-        if not rows:
-            return None
-        return eval_trajectory_from_json(self._restore_texts(self._unpack(rows[0][0])))
+        return self._unpack(rows[0][0]) if rows else None
 
     def _select_rounds(self, which: str, *values: Any) -> list[StoredRound]:
         query = (
@@ -402,18 +437,27 @@ class RunReader:
         return [Task.from_json(self._decompress(row[0])) for row in self._rows(query, *values)]
 
     def _restore_texts(self, trajectory: Any) -> dict[str, Any]:
-        for step in trajectory["steps"]:
-            for field in ("observation", "shown"):
-                if isinstance(step[field], Mapping):
-                    query, digest = "SELECT body FROM texts WHERE hash = ?", step[field]["text"]
-                    rows = self._rows(query, digest)
-                    if not rows:
-                        raise StoreError(
-                            f"The text {digest} is missing from {self.path}. {DAMAGED}"
-                        )
-                    step[field] = self._decompress(rows[0][0]).decode()
-        whole: dict[str, Any] = trajectory
-        return whole
+        texts = self.texts(text_hashes(trajectory))
+        restored: dict[str, Any] = restore_texts(trajectory, texts)
+        return restored
+
+    def texts(self, hashes: Iterable[str]) -> dict[str, str]:
+        """Return long texts that are stored once, keyed by hash.
+
+        Raises:
+            StoreError: if a text is missing or damaged.
+        """
+        wanted = list(dict.fromkeys(hashes))
+        bodies: dict[str, bytes] = {}
+        for first in range(0, len(wanted), _AT_ONCE):
+            some = wanted[first : first + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            query = f"SELECT hash, body FROM texts WHERE hash IN ({marks})"  # noqa: S608 (marks)
+            bodies |= dict(self._rows(query, *some))
+        for hash in wanted:
+            if hash not in bodies:
+                raise StoreError(f"The text {hash} is missing from {self.path}. {DAMAGED}")
+        return {hash: self._decompress(body).decode() for hash, body in bodies.items()}
 
     def _signal_from_row(self, row: tuple[Any, ...]) -> Signal:
         kind, task_id, group_id, index, evidence = row

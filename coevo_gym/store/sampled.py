@@ -12,7 +12,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from coevo_gym.core.seams import Advantage
-from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, Trajectory
+from coevo_gym.core.trajectory import (
+    ChoiceDecision,
+    EvalTrajectory,
+    TokenDecision,
+    Trajectory,
+)
 
 DIGITS = 4
 """Number of decimal places in stored log-probabilities."""
@@ -49,18 +54,24 @@ class TokensSampled(NamedTuple):
         told: text added to the prompt before the tokens, including chat template markers; None if
             it could not be decoded.
         policy_version: version of the weights that sampled the tokens.
+        prompt_ids: token ids of the whole prompt; None if an older version stored the tokens.
     """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     told: str | None
     policy_version: int
+    prompt_ids: tuple[int, ...] | None = None
 
 
 Sampled = ChoicesMade | TokensSampled
+SAMPLED = "sampled"
+"""Key of the decisions in an evaluation episode's stored JSON."""
 
 
-def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> list[Any] | None:
+def sampled_to_json(
+    trajectory: Trajectory | EvalTrajectory, keep: Keep, spell: Spell | None
+) -> list[Any] | None:
     """Convert a trajectory's decisions to JSON. Return None if no step has a decision.
 
     ``keep`` stores long texts, and ``spell`` decodes tokens, if it is available.
@@ -73,8 +84,11 @@ def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> 
             rows.append(_choice_to_json(decision, keep))
         elif isinstance(decision, TokenDecision):
             prompt = _new_prompt_text(decision, before, spell)
+            shared = _count_shared(before, decision.prompt_ids)
             rows.append(
                 {
+                    "shared": shared,
+                    "prompt": decision.prompt_ids[shared:],
                     "ids": decision.ids,
                     "logprobs": _round_values(decision.logprobs),
                     "told": None if prompt is None else keep(prompt),
@@ -92,7 +106,26 @@ def sampled_from_json(steps: Sequence[Any], text: Callable[[Any], str]) -> list[
 
     ``text`` returns the text for a JSON reference.
     """
-    return [_step_from_json(step, text) if step is not None else None for step in steps]
+    decisions = list[Sampled | None]()
+    before: tuple[int, ...] | None = ()
+    for step in steps:
+        if step is None:
+            decisions.append(None)
+        elif "choices" in step:
+            choices = tuple(json.loads(text(step["choices"])))
+            numbers = tuple(step["logprobs"])
+            decisions.append(ChoicesMade(choices, step["taken"], numbers, step["version"]))
+        else:
+            prompt_ids = None
+            if before is not None and "prompt" in step:
+                prompt_ids = before[: step["shared"]] + tuple(step["prompt"])
+            ids, prompt = tuple(step["ids"]), step["told"]
+            before = None if prompt_ids is None else prompt_ids + ids
+            prompt = None if prompt is None else text(prompt)
+            decisions.append(
+                TokensSampled(ids, tuple(step["logprobs"]), prompt, step["version"], prompt_ids)
+            )
+    return decisions
 
 
 def sampled_ids(trajectory: Trajectory) -> set[int]:
@@ -135,12 +168,11 @@ def _new_prompt_text(
     return replace_surrogates(prompt)
 
 
-def _step_from_json(step: Mapping[str, Any], text: Callable[[Any], str]) -> Sampled:
-    if "choices" in step:
-        choices = tuple(json.loads(text(step["choices"])))
-        return ChoicesMade(choices, step["taken"], tuple(step["logprobs"]), step["version"])
-    prompt = None if step["told"] is None else text(step["told"])
-    return TokensSampled(tuple(step["ids"]), tuple(step["logprobs"]), prompt, step["version"])
+def _count_shared(before: Sequence[int], prompt: Sequence[int]) -> int:
+    """Return the number of leading tokens that a prompt shares with the tokens before it."""
+    pairs = zip(before, prompt, strict=False)
+    shortest = min(len(before), len(prompt))
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), shortest)
 
 
 def _round_values(values: Sequence[float]) -> list[float]:

@@ -37,7 +37,7 @@ class Library:
         {'quickstart': RunFolder(path=PosixPath('runs/quickstart'))}
     """
 
-    def __init__(self, sources: Sequence[str | RunFolder] = ()) -> None:
+    def __init__(self, sources: Sequence[str | RunFolder | EvalFolder] = ()) -> None:
         folders = [_find_source(one) if isinstance(one, str) else one for one in sources]
         self._all = not folders
         self._runs = [folder for folder in folders if isinstance(folder, RunFolder)]

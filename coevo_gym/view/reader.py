@@ -18,7 +18,7 @@ from coevo_gym.store.database import SCHEMA
 from coevo_gym.store.folder import connect_read_only, raise_decode_errors, raise_store_errors
 from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
 from coevo_gym.store.rows import COLUMNS, StoredRound
-from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
+from coevo_gym.store.sampled import SAMPLED, ChoicesMade, Sampled, sampled_from_json
 from coevo_gym.view.query import task_search_text
 
 _AT_ONCE = 500
@@ -93,6 +93,10 @@ class ViewReader(RunReader):
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with raise_store_errors(self.path):
             return self._connection.execute(query, values).fetchall()
+
+    def unpack(self, body: bytes) -> Any:
+        """Return the JSON value of a compressed body."""
+        return self._unpack(body)
 
     def query_rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a query, which may call :func:`task_search_text`, and return its rows."""
@@ -197,6 +201,14 @@ class ViewReader(RunReader):
         """Return the policy's stored decision at each step of an episode."""
         body = self._episode_body("sampled", arm, group, position)
         return body and sampled_from_json(self._unpack(body), self._resolve_text)
+
+    def eval_decisions(
+        self, arm: str, task_id: str, sample: int
+    ) -> Sequence[Sampled | None] | None:
+        """Return the policy's stored decision at each step of an evaluation episode."""
+        body = self._eval_body(arm, 0, task_id, sample) or {}
+        steps = body.get(SAMPLED)
+        return steps and sampled_from_json(steps, self._resolve_text)
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
         """Return the text of each token, keyed by token id. Omit tokens without stored text."""

@@ -47,10 +47,6 @@ WITHHELD = (
     "Withheld: this task belongs to the {split} split, so its solution and the way it is judged "
     "must not reach training."
 )
-NOTICE = (
-    "Evaluation data ({split} split), for viewing only. It must not be used in training, in "
-    "exploration, or in prompts."
-)
 
 
 class Censor:
@@ -100,11 +96,6 @@ def why_withheld(task: Task, held_out: Collection[str] = ()) -> str:
     if task.split is Split.TRAIN and task.id not in held_out:
         return ""
     return WITHHELD.format(split=task.split)
-
-
-def notice_of(split: str) -> str:
-    """Return the warning for episodes on held-out tasks. Return "" for training tasks."""
-    return "" if split == Split.TRAIN else NOTICE.format(split=split)
 
 
 def partial_scores(report: Mapping[str, Any]) -> dict[str, float]:

@@ -145,3 +145,23 @@ def test_any_candidates_survive_a_json_round_trip(names: list[str], data: st.Dat
     (sample,) = sampled_from_json(packed, str)
     assert isinstance(sample, ChoicesMade)
     assert (sample.choices, sample.taken) == (tuple(names), place)
+
+
+def test_prompt_ids_are_read_back_and_missing_in_older_files() -> None:
+    decisions = [
+        TokenDecision((1, 2), (3,), (-0.5,)),
+        TokenDecision((1, 2, 3, 4), (5, 6), (-0.5, -1.0)),
+        TokenDecision((1, 9), (3,), (-0.5,)),
+    ]
+    packed = sampled_to_json(episode(*map(step, decisions)), lambda text: text, None)
+    assert packed is not None
+    assert [row["prompt"] for row in packed] == [(1, 2), (4,), (9,)]
+    samples = sampled_from_json(packed, str)
+    for sample, decision in zip(samples, decisions, strict=True):
+        assert isinstance(sample, TokensSampled)
+        assert (sample.prompt_ids, sample.ids) == (decision.prompt_ids, decision.ids)
+    for row in packed:
+        del row["prompt"], row["shared"]
+    for sample in sampled_from_json(packed, str):
+        assert isinstance(sample, TokensSampled)
+        assert sample.prompt_ids is None

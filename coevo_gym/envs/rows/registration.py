@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from coevo_gym.core.benchmark import BenchmarkSpec, find_spec, register_benchmark
 from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.task import NATIVE_SPLITS, canonical_json
 from coevo_gym.core.task_file import decode_line, task_lines
 from coevo_gym.envs.checks import is_positive_int, is_positive_number
@@ -101,6 +102,7 @@ def from_rows(
         timeout_s: maximum seconds for one call of a function.
 
     Raises:
+        SplitLeakError: if a row is an exported episode on a held-out task.
         ConfigError: if a row is invalid, there are no rows, another benchmark has the name, or
             functions are missing or exclude each other, or another argument is invalid.
 
@@ -183,6 +185,7 @@ def _parse_rows(
     rows: Iterable[Mapping[str, Any]] | str | Path, *, prompted: bool
 ) -> Iterator[PromptRow]:
     for number, value in enumerate(_read_rows(rows), start=1):
+        refuse_marked(value, "become a task of from_rows", f"Row {number}")
         try:
             yield parse_row(value, prompted=prompted, name=f"Row {number}")
         except ValueError as error:

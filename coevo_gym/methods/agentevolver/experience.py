@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.notes import Note
 from coevo_gym.core.task import FrozenDict, FrozenModel, Task, Text
@@ -40,12 +41,20 @@ class Experience(FrozenModel):
         content: the advice, on actions to take or to avoid.
         task_id: id of the task that the experience comes from.
         source: origin of the experience.
+
+    Raises:
+        SplitLeakError: if a text is an exported episode on a held-out task.
     """
 
     when_to_use: Text = Field(min_length=1)
     content: Text = Field(min_length=1)
     task_id: str
     source: Source
+
+    @model_validator(mode="after")
+    def _refuse_held_out(self) -> Experience:
+        refuse_marked((self.when_to_use, self.content), "become an experience", "A text")
+        return self
 
     @property
     def id(self) -> str:

@@ -192,7 +192,8 @@ def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]])
 
 
 TASKS, TABLE = "tasks.jsonl", "tasks.parquet"
-_UNSTATED = "The terms are unknown. Ask the authors of the benchmark."
+UNSTATED_TERMS = "The terms are unknown. Ask the authors of the benchmark."
+"""Terms for sharing the tasks of a benchmark that does not state any."""
 
 
 class Export(NamedTuple):
@@ -263,4 +264,4 @@ def write_bundle(
 def _sharing_terms(tasks: Sequence[ExportedTask]) -> dict[str, str]:
     """Return the terms for sharing each benchmark's tasks, keyed by benchmark."""
     specs = {one.task.benchmark: find_spec(one.task.benchmark) for one in tasks}
-    return {name: (spec.terms if spec else "") or _UNSTATED for name, spec in specs.items()}
+    return {name: (spec.terms if spec else "") or UNSTATED_TERMS for name, spec in specs.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -232,6 +233,17 @@ def _item_or_none(values: Sequence[Any] | None, place: int) -> Any:
     return values[place] if values is not None and place < len(values) else None
 
 
+def tools_of(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
+    """Return a line for each function that an episode's model could call: name and description."""
+    lists = episode.transcript.tools if episode.transcript is not None else ()
+    try:
+        functions = [tool["function"] for text in lists for tool in json.loads(text)]
+        lines = (f"{one['name']}: {one.get('description', '')}" for one in functions)
+        return tuple(dict.fromkeys(line.removesuffix(": ") for line in lines))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return lists  # another form of tools
+
+
 def system_text(
     policy: PolicySettings,
     benchmark: str,
@@ -241,6 +253,8 @@ def system_text(
 ) -> str | None:
     """Return an episode's system prompt, or None if it is not known for certain.
 
+    The stored prompt is returned as it was sent. Without one, it is made from the prompt file.
+
     Args:
         policy: settings of the policy.
         benchmark: name of the benchmark.
@@ -249,6 +263,10 @@ def system_text(
         episode: the episode.
         instruction: the task's instruction.
     """
+    if episode.transcript is not None:
+        messages = next((prompt for prompt in episode.transcript.prompts if prompt), ())
+        role, text = episode.transcript.messages[messages[0]] if messages else ("", "")
+        return text if role == "system" else None
     try:
         prompt = prompt_of(policy, benchmark)
         known = about.get("prompt") or {}

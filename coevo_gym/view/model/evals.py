@@ -9,6 +9,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from coevo_gym.core.evaluation_mark import notice_of
 from coevo_gym.core.stats import SOLVED, success_rate
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -25,14 +26,14 @@ from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, raise_
 from coevo_gym.view.filters import EPISODES, select_page
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import folder_name
-from coevo_gym.view.model.episodes import Behind, step_views, system_text
+from coevo_gym.view.model.episodes import Behind, step_views, system_text, tools_of
 from coevo_gym.view.model.run_progress import latest_change
-from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
+from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail, stored_parts
 from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, one_line
-from coevo_gym.view.safe import WITHHELD, notice_of, partial_scores
+from coevo_gym.view.safe import WITHHELD, partial_scores
 
 
 class EvalRow(FolderRow):
@@ -334,11 +335,12 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
                 f"{evaluation.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE."
             )
         tasks, stored = _tasks_and_stored_keys(evaluation)
+        decisions = evaluation.reader.eval_decisions(config["policy"], task_id, sample)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
     split = task.split if task else config["split"]
     held_out = bool(notice_of(split))
-    behind = Behind(config["benchmark"], None, None, {}, hidden=held_out)
+    behind = Behind(config["benchmark"], decisions, None, {}, hidden=held_out)
     steps, last = step_views(episode, behind)
     order = [f"{one.id}.{one.sample}" for one in lines.values()]
     place = order.index(id)
@@ -356,12 +358,13 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         task=TaskBrief(id=task_id, name=line.name, instruction=one_line(asked)),
         instruction=asked,
         system=_system_prompt(config, episode, asked),
+        tools=tools_of(episode),
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
         grade=_grade_view(episode, split, held_out=held_out),
         siblings=tuple(_make_episode_rows(by_task(lines.values())[task_id], tasks, stored)),
-        stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
+        stored=stored_parts(steps, None),
         before=order[place - 1] if place else None,
         after=order[place + 1] if place + 1 < len(order) else None,
     )
@@ -509,10 +512,10 @@ def _grade_view(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade
 def _system_prompt(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
     """Return a language model's system prompt, assuming it used the benchmark's prompt file."""
     chat = (config.get("settings") or {}).get("chat")
-    if chat is None:
+    if chat is None and episode.transcript is None:
         return None
     try:
-        policy = PolicySettings.model_validate({"kind": "openai", "chat": chat})
+        policy = PolicySettings.model_validate({"kind": "openai", "chat": chat or {}})
     except ValueError:
         return None  # settings of another version
     return system_text(policy, config["benchmark"], config, episode, asked)

@@ -7,12 +7,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from coevo_gym.core.evaluation_mark import notice_of
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.collection import ShownRun, raise_as_damaged
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, step_views, system_text
+from coevo_gym.view.model.episodes import (
+    Behind,
+    BehindPage,
+    StepView,
+    step_views,
+    system_text,
+    tools_of,
+)
 from coevo_gym.view.model.notes import (
     AdviceText,
     NoteView,
@@ -24,7 +32,7 @@ from coevo_gym.view.model.notes import (
 from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape, SignalView, TaskBrief
-from coevo_gym.view.safe import notice_of, why_withheld
+from coevo_gym.view.safe import why_withheld
 
 
 class GradeView(Shape):
@@ -64,8 +72,10 @@ class TrajectoryDetail(Shape):
             "".
         task: the episode's task.
         instruction: the full instruction.
-        system: the policy's system prompt, reconstructed from the run's settings; null if the
-            policy does not use chat or the prompt file has changed since.
+        system: the policy's system prompt as it was sent, or made from the run's settings if it
+            is not stored; null if the policy does not use chat or the prompt file has changed
+            since.
+        tools: a line for each function that the policy's model could call.
         steps: steps of the episode.
         last_observation: the observation after the last action.
         last_page: the parsed page of that observation.
@@ -98,6 +108,7 @@ class TrajectoryDetail(Shape):
     task: TaskBrief
     instruction: str
     system: str | None = None
+    tools: tuple[str, ...] = ()
     steps: tuple[StepView, ...]
     last_observation: str = ""
     last_page: BehindPage
@@ -164,6 +175,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         system=system_text(
             run.config.policy, run.config.benchmark.name, run.manifest, episode, instruction
         ),
+        tools=tools_of(episode),
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
@@ -177,7 +189,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         interface=version,
         shown_by=shown_by,
         notes=note_views(notes, split),
-        stored=_stored_parts(steps, advantages),
+        stored=stored_parts(steps, advantages),
         before=before,
         after=after,
     )
@@ -231,9 +243,10 @@ def _token_ids(sampled: Sequence[Sampled | None] | None) -> list[int]:
     return [id for one in sampled or () if isinstance(one, TokensSampled) for id in one.ids]
 
 
-def _stored_parts(
+def stored_parts(
     steps: Sequence[StepView], advantages: float | Sequence[float] | None
 ) -> dict[str, bool]:
+    """Report whether choices, tokens and advantages of an episode are stored."""
     return {
         "choices": any(step.choices is not None for step in steps),
         "tokens": any(step.tokens is not None for step in steps),

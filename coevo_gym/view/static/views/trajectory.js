@@ -143,6 +143,7 @@
       <${coevo.EpisodeNotes} episode=${episode} hrefOfStep=${(step) => placeOf(episode.of, episode.run, episode.id, { step })} />
       <div class="section-head conversation-head"><h2>Steps</h2><${Choice} label="Display of observations" value=${look} options=${LOOKS} onChange=${setLook} /></div>
       ${episode.system && html`<details class="more system"><summary>System prompt</summary><${Prose} class="code" text=${episode.system} most=${6000} /></details>`}
+      ${episode.tools?.length > 0 && html`<details class="more system"><summary>Functions</summary><${Prose} class="code" text=${episode.tools.join("\n")} most=${6000} /></details>`}
       <${coevo.ShownWith} episode=${episode} />
       <${Outline} episode=${episode} at=${at} />
       ${episode.steps.map((step) => html`<${Step} key=${step.number} step=${step} look=${look} here=${step.number === at} episode=${episode} />`)}

@@ -1,0 +1,1 @@
+"""Stored episodes as data: rows, chats and files for other programs."""
