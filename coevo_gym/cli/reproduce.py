@@ -16,10 +16,10 @@ from coevo_gym.cli.output import (
     AsJson,
     console,
     errors,
-    format_cell,
     print_json,
     print_table,
     say,
+    say_block,
     say_to_stderr,
     say_wrapped,
 )
@@ -141,16 +141,16 @@ def _print_recipes(as_json: bool) -> None:
     if as_json:
         print_json([recipe.model_dump(mode="json") for recipe in recipes])
         return
-    table = Table(box=None)
-    for column in ("recipe", "reproduces", "published", "run at full scale"):
-        table.add_column(column, no_wrap=column == "recipe")
     for recipe in recipes:
-        spreads = (
+        published = (
             f"{_describe_spread(recipe.numbers(panel))} on {panel}" for panel in recipe.published
         )
-        row = (recipe.name, recipe.about, "; ".join(spreads), recipe.ran or "not yet")
-        table.add_row(*map(format_cell, row))
-    print_table(table)
+        facts = [
+            ("", recipe.about),
+            ("published", "; ".join(published)),
+            ("run at full scale", recipe.ran or "not yet"),
+        ]
+        say_block(recipe.name, facts)
     say_to_stderr(
         f"{len(recipes)} recipes; `coevo reproduce NAME --dry-run` compares one with its original."
     )

@@ -109,7 +109,7 @@ def test_a_verdict_names_the_side_and_the_distance(percent: float) -> None:
 
 
 def test_without_a_name_the_recipes_are_listed_with_published_values(coevo: Coevo) -> None:
-    text = coevo("reproduce")
+    text = " ".join(coevo("reproduce").split())
     assert "grpo-alfworld-1.5b" in text
     assert "72.8% to 77.9% (4 sources) on alfworld-valid-seen-140" in text
     recipes = json.loads(coevo("reproduce", "--json"))
