@@ -274,11 +274,10 @@ def _print_comparison(
     from coevo_gym.runs.config import arm_configs
     from coevo_gym.runs.config.run_sections import task_set_name
     from coevo_gym.runs.planning.plan import settings_of
-    from coevo_gym.view.export.reproduction import compare_with_recipe
 
     config = resolved.config
     (arm,) = arm_configs(config).values()
-    rows = compare_with_recipe(recipe, settings_of(config, arm), scale)
+    rows = tuple(recipe.compare(settings_of(config, arm), scale))
     plan = describe_run_plan(config, card)
     panels = map(task_set_name, (str(config.evaluation.panel), *config.evaluation.final))
     numbers = {name: recipe.numbers(name, scale) for name in panels}

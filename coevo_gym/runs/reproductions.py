@@ -27,6 +27,8 @@ from coevo_gym.runs.panels.known import KnownNumber, known_numbers
 
 _FILE = Path(__file__).with_suffix(".toml")
 
+TINY = "the scale tiny"
+"""The reason for a difference that the scale ``tiny`` makes."""
 TINY_TASKS = 20
 """Number of tasks in the panel of the scale ``tiny``."""
 
@@ -47,6 +49,7 @@ class OriginalSetting(FrozenModel):
         source: the file of the original that says so.
         key: dotted key of the setting here, or "".
         ours: description of the run here, if the setting has no key.
+        tiny: its description at the scale ``tiny``, if that differs.
         why: why the two differ, or "".
         of: tag of the recipes that have the setting; "" for all of them.
         other: other values of the original, by recipe.
@@ -57,6 +60,7 @@ class OriginalSetting(FrozenModel):
     source: str
     key: str = ""
     ours: str = ""
+    tiny: str = ""
     why: str = ""
     of: str = ""
     other: dict[str, Any] = Field(default={}, alias="in")
@@ -117,28 +121,31 @@ class Recipe(FrozenModel):
         return tuple(number for number in known_numbers() if group and number.group == group)
 
     def compare(
-        self, settings: Mapping[str, Any], origins: Mapping[str, str]
+        self, settings: Mapping[str, Any], scale: Scale = Scale.FULL
     ) -> Iterator[ComparedSetting]:
-        """Yield each setting of the original beside the one of a run.
+        """Yield each setting of the original beside the one of a run, and why they differ.
 
         Args:
             settings: the run's settings by dotted key.
-            origins: why a setting has another value than the preset, by dotted key.
+            scale: the run's scale.
         """
+        tiny = scale is Scale.TINY
         for setting in _read().settings:
             if setting.of and setting.of not in self.tags:
                 continue
-            theirs = setting.other.get(self.name, setting.theirs)
-            ours = _to_text(settings[setting.key]) if setting.key else setting.ours
-            differs = bool(setting.why) if not setting.key else ours != _to_text(theirs)
+            theirs = _to_text(setting.other.get(self.name, setting.theirs))
+            why = setting.why
+            if setting.key:
+                ours = _to_text(settings[setting.key])
+                differs = ours != theirs
+                why = TINY if tiny and setting.key in tiny_settings() else "changed for this run"
+            elif tiny and setting.tiny:
+                ours, differs, why = setting.tiny, True, TINY
+            else:
+                ours, differs = setting.ours, bool(why)
+            source = self.script if setting.source == "script" else setting.source
             yield ComparedSetting(
-                setting.name,
-                _to_text(theirs),
-                ours,
-                differs,
-                (setting.why or origins.get(setting.key, "")) * differs,
-                self.script if setting.source == "script" else setting.source,
-                setting.key,
+                setting.name, theirs, ours, differs, why * differs, source, setting.key
             )
 
 

@@ -44,7 +44,7 @@ def compared(name: str) -> list[ComparedSetting]:
     recipe = find_recipe(name)
     config = load_config(recipe.preset, environ={}).config
     (arm,) = arm_configs(config).values()
-    return list(recipe.compare(settings_of(config, arm), {}))
+    return list(recipe.compare(settings_of(config, arm)))
 
 
 def test_each_recipe_has_a_preset_and_each_peer_preset_a_recipe() -> None:
@@ -58,6 +58,7 @@ def test_a_preset_differs_from_its_original_only_where_the_recipe_says_why(name:
     assert len(rows) >= 40
     assert not [row for row in rows if row.differs and not row.why]
     assert not [row for row in rows if row.key and row.differs], "a value differs"
+    assert not [row for row in rows if not row.differs and row.why]
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -197,6 +198,9 @@ def test_a_tiny_reproduction_ends_with_a_report(
     assert "says nothing about the published values" in one.verdicts[0]
     whys = {row.key: row.why for row in one.settings if row.differs and row.key}
     assert whys["loop.max_steps"] == "the scale tiny"
+    assert whys["policy.model.path"] == "the scale tiny"
+    ours = {row.name: row.ours for row in one.settings}
+    assert ours["validation tasks"].startswith("20 goals")
     page = folder.reproduction_report.read_text(encoding="utf-8")
     for words in ("<svg", result.points[-1].cite, "Setting by setting", "the scale tiny"):
         assert words in page

@@ -25,7 +25,6 @@ from coevo_gym.runs.reproductions import (
     SpreadVerdict,
     find_recipe,
     judge_result,
-    tiny_settings,
 )
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.folder import RunFolder, read_json, write_atomic, write_json
@@ -136,17 +135,6 @@ def begun_reproduction(folder: RunFolder) -> tuple[Recipe, Scale] | None:
         ) from error
 
 
-def compare_with_recipe(
-    recipe: Recipe, settings: Mapping[str, object], scale: Scale
-) -> tuple[ComparedSetting, ...]:
-    """Compare a run's settings with its recipe, and say why they differ."""
-    tiny = dict.fromkeys(tiny_settings(), "the scale tiny") if scale is Scale.TINY else {}
-    return tuple(
-        row._replace(why="changed for this run") if row.differs and not row.why else row
-        for row in recipe.compare(settings, tiny)
-    )
-
-
 def read_reproduction(folder: RunFolder) -> Reproduction:
     """Collect the results of a finished reproduction.
 
@@ -160,7 +148,7 @@ def read_reproduction(folder: RunFolder) -> Reproduction:
     recipe, scale = begun
     _, config = read_manifest(folder)
     (arm,) = arm_configs(config).values()
-    settings = compare_with_recipe(recipe, settings_of(config, arm), scale)
+    settings = tuple(recipe.compare(settings_of(config, arm), scale))
     sides = evaluations_by_step(folder, arm.name)
     compared = _Compared(recipe, scale, [row.name for row in settings if row.differs])
     results = [compared.result(folder, sides, trained=[*sides.values()][1:])]
