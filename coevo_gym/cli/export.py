@@ -45,8 +45,8 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            help="messages: chats in OpenAI's form, for TRL; atif: a file per trajectory; jsonl or "
-            "parquet: whole episodes.",
+            help="messages: chats in OpenAI's format, for TRL; atif: one file per trajectory; "
+            "jsonl or parquet: whole episodes.",
         ),
     ] = EpisodeFormat.MESSAGES,
     success: Annotated[

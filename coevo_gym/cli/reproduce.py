@@ -62,7 +62,7 @@ def reproduce(
         Scale,
         typer.Option(
             help="full trains the recipe's model on this machine's GPU. tiny trains SmolLM2-135M "
-            "for two steps on a CPU, to see everything work."
+            "for two steps on a CPU, to check that everything works."
         ),
     ] = Scale.FULL,
     name: Annotated[

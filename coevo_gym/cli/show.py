@@ -34,7 +34,7 @@ def show(
         str,
         typer.Argument(
             metavar="EPISODE",
-            help="Id of an episode or its beginning, or the name of an evaluated task.",
+            help="Id of an episode, or the beginning of the id; or the name of an evaluated task.",
         ),
     ],
     as_json: AsJson = False,

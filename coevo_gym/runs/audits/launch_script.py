@@ -1,4 +1,4 @@
-r"""A parser for launch scripts: shell scripts that start a trainer with Hydra's ``key=value``.
+r"""A parser for launch scripts: shell scripts that start a trainer with ``key=value`` overrides.
 
 It reads what such scripts consist of: assignments, variables, sums and products, quotes, comments
 and continued lines. It runs nothing. A value that only a shell could compute is unknown, and asking

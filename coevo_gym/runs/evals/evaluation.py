@@ -377,7 +377,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
 
 
 def _freeze_arithmetic(job: EvalJob) -> dict[str, str]:
-    """Freeze the arithmetic of a policy on this machine; return it with the processor's name."""
+    """Fix how this process rounds numbers, and return that with the processor's name."""
     config = job.assembly.config
     if not job.model or config.policy.kind == "openai":
         return {}

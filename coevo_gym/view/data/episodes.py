@@ -155,7 +155,7 @@ def check_filter(name: str, wanted: EpisodeFilter, counts: StoredCounts, n: int)
             "in each row, and cannot be used for training."
         )
     if not n:
-        raise ConfigError(f"No episode of {name} matches all filters. It stores {totals} episodes.")
+        raise ConfigError(f"No episode of {name} matches all filters. There are {totals} episodes.")
 
 
 class _Texts:
