@@ -38,6 +38,7 @@ from coevo_gym.runs.reproductions import (
     tiny_settings,
 )
 from coevo_gym.store.folder import RUNS, RunFolder, check_folder_name, write_atomic
+from coevo_gym.store.secrets import redact_secrets
 
 if TYPE_CHECKING:
     from coevo_gym.runs.config import Resolved
@@ -188,8 +189,9 @@ def _require_same_settings(folder: RunFolder, resolved: Resolved) -> None:
     """
     from coevo_gym.runs.manifest import read_manifest
 
-    begun, now = (
-        dict(flatten(config.to_json())) for config in (read_manifest(folder)[1], resolved.config)
+    begun, now = (  # the manifest has no secrets
+        dict(flatten(redact_secrets(config.to_json())))
+        for config in (read_manifest(folder)[1], resolved.config)
     )
     if differing := [key for key in {**begun, **now} if begun.get(key) != now.get(key)]:
         raise ConfigError(
