@@ -232,6 +232,45 @@ def test_a_reproduction_that_is_killed_ends_like_an_uninterrupted_one(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("official_games")
+def test_a_reproduction_at_full_scale_is_judged_by_the_published_values(
+    child: NewChild, tmp_path: Path
+) -> None:
+    sets = {
+        "policy.kind": "transformers",
+        "policy.model.path": make_tiny_llama(tmp_path / "llama", max_position_embeddings=4096),
+        "policy.chat.max_answer_tokens": 4,
+        "benchmark.max_steps": 1,
+        "evaluation.samples": 1,
+        "loop.max_steps": 1,
+        "loop.groups_per_step": 1,
+        "rollout.group_size": 2,
+    }
+    done = child(
+        *("reproduce", "grpo-alfworld-1.5b", "--yes"),
+        *(f"--set={key}={value}" for key, value in sets.items()),
+    )
+    assert done.end() == 0, done.text
+    seen, unseen = read_reproduction(RunFolder(tmp_path / "runs" / "grpo-alfworld-1.5b")).results
+    assert (seen.panel.name, unseen.panel.name) == (
+        "alfworld-valid-seen-140",
+        "alfworld-valid-unseen-134",
+    )
+    assert (
+        [point.step for point in seen.points] == [point.step for point in unseen.points] == [0, 1]
+    )
+    assert seen.verdict.startswith(
+        "0.0% is below the published values, 72.8% to 77.9% in 4 sources, by 72.8 points."
+    )
+    assert (
+        "does not reach them. These differences could explain it: training tasks, " in seen.verdict
+    )
+    assert "70.1% to 71.1% in 2 sources" in unseen.verdict
+    assert "model" in seen.verdict
+    assert "one evaluation to choose from" in seen.best_and_last
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gigpo-alfworld-1.5b", "gigpo-webshop-1.5b"])
 @pytest.mark.usefixtures("official_games", "official_data")
 def test_a_small_model_reproduces_a_recipe_although_it_is_killed_twice(
