@@ -29,7 +29,7 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.export.reproduction import read_reproduction
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.conftest import USERS_HOME
-from tests.runs.conftest import Coevo
+from tests.runs.conftest import Child, Coevo
 from tests.runs.test_train import NewChild, assert_same
 
 NUMBERS = find_recipe("grpo-alfworld-1.5b").numbers("alfworld-valid-seen-140")
@@ -214,21 +214,24 @@ def test_a_tiny_reproduction_ends_with_a_report(
 
 @pytest.mark.slow
 def test_a_reproduction_that_is_killed_ends_like_an_uninterrupted_one(
-    arguments: list[str], child: NewChild, tmp_path: Path
+    arguments: list[str], tmp_path: Path
 ) -> None:
-    done = child(*("straight" if one == "again" else one for one in arguments))
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    for folder in (straight, broken):
+        folder.mkdir()
+    done = Child(straight, *arguments)
     assert done.end() == 0, done.text
     for line in ("evaluate warm-up", "train verl_agent: 1/2"):
-        cut = child(*arguments)
+        cut = Child(broken, *arguments)
         cut.wait_for(line)
         cut.process.kill()
         cut.end()
-    changed = child(*arguments, "--set=learner.lr=1e-4")
+    changed = Child(broken, *arguments, "--set=learner.lr=1e-4")
     assert changed.end() == 2
     assert "has begun with other values of learner.lr." in changed.text
-    done = child(*arguments)
+    done = Child(broken, *arguments)
     assert done.end() == 0, done.text
-    assert_same(tmp_path / "runs" / "straight", tmp_path / "runs" / "again")
+    assert_same(straight / "runs" / "again", broken / "runs" / "again")
 
 
 @pytest.mark.slow
