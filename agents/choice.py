@@ -45,7 +45,10 @@ class ChoiceAgent:
     def _choice_request(self, view: View) -> Choice:
         options = self.choices(view)
         if not options:
-            raise TaskError(f"The env offers no action after {view.observation[:200]!r}.")
+            raise TaskError(
+                f"The env offers no action after {view.observation[:200]!r}. This policy only "
+                "chooses among listed actions. For free text, use a language model (policy.kind)."
+            )
         return Choice(view, options, self.sampling)
 
 

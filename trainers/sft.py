@@ -320,7 +320,11 @@ def _hold_out(
     """Split the samples into a training and a held-out set, with each task in only one of them."""
     tasks = [of_task for task in demonstrations.decisions if (of_task := samples(task))]
     if not tasks:
-        raise ConfigError("There is nothing to imitate: no reference or rollout solves its task.")
+        raise ConfigError(
+            "There is nothing to imitate: no reference or rollout that the policy could give "
+            "solves its task. The tiny policy only chooses among listed actions; for free text, "
+            "train a language model, such as policy.kind = 'transformers'."
+        )
     order = rng.permutation(len(tasks)).tolist()
     n_watched = int(config.holdout * len(tasks))
     watched, trained = order[:n_watched], order[n_watched:]

@@ -258,7 +258,8 @@ def _evaluation_side(folder: EvalFolder) -> Side:
     config, lines = folder.read_config(), folder.read_results()
     if not lines:
         raise ConfigError(
-            f"{folder.path} has no results yet. To finish it, run its `coevo eval` command again."
+            f"{folder.path} has no finished episode yet. To continue it, run the command that "
+            "began it again: `coevo eval`, or `coevo play` for episodes of your own."
         )
     outcomes: dict[str, list[bool]] = {}
     for id, sample in sorted(lines):

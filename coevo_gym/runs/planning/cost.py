@@ -149,7 +149,7 @@ def estimate_costs(config: RunConfig) -> list[CostEstimate]:
         if arm.explorer.kind == "model":
             name, n, own = (
                 _model_with_location(arm.explorer.model),
-                n_initial_tasks(arm),
+                n_initial_tasks(config, arm),
                 arm.finds_own_tasks,
             )
             with_first = n > 0 and (own or (name, n) not in firsts)

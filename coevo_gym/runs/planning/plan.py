@@ -96,7 +96,7 @@ def plan_run(config: RunConfig, device: Device = H200) -> RunPlan:
         groups_per_step=loop.groups_per_step,
         group_size=config.rollout.group_size,
         max_env_steps=env_steps,
-        initial_tasks=max(map(n_initial_tasks, arms)),
+        initial_tasks=max(n_initial_tasks(config, arm) for arm in arms),
         rounds=None if steps is None else max(max_rounds(config, arm) for arm in arms),
         evaluations=None if steps is None else _count_evaluations(config, steps),
         evaluation_tasks=_n_evaluation_tasks(config),
@@ -204,8 +204,10 @@ def unplanned_learners(arms: Iterable[ArmConfig]) -> list[str]:
     return [*dict.fromkeys(kinds)]
 
 
-def n_initial_tasks(arm: ArmConfig) -> int:
+def n_initial_tasks(config: RunConfig, arm: ArmConfig) -> int:
     """Return the number of initial tasks to find, or 0 if the benchmark's own tasks are used."""
+    if config.benchmark.rows.file:  # all arms start with all rows
+        return 0
     native = getattr(arm.settings, "native", False)
     return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
 
