@@ -147,6 +147,16 @@ def test_a_run_of_a_policy_that_does_not_change_rises_as_the_audit_simulates() -
     assert 100 * np.mean([one.last_sd for one in readings]) == pytest.approx(3.8, abs=0.3)
 
 
+def test_a_single_evaluation_with_four_episodes_per_task_rises_as_much() -> None:
+    rates = beta_quantiles(140)
+    rises = [
+        100 * read_as_peer(history(rates, 4, 1, seed), simulations=100, seed=seed)[0].rise
+        for seed in range(20)
+    ]
+    error = np.std(rises, ddof=1) / np.sqrt(len(rises))
+    assert np.mean(rises) == pytest.approx(published_noise(), abs=0.3 + 2 * error)
+
+
 def test_each_evaluation_is_redrawn_from_its_own_outcomes() -> None:
     none, half, every = (side(SEEN, [n] * 140, 4) for n in (0, 2, 4))
     (rising,) = read_as_peer([none, half, every])
@@ -238,11 +248,11 @@ def test_the_texts_contain_the_readings() -> None:
     text = as_markdown(table)
     assert f"**{PEER_TITLE}**" in text
     assert "| static | 128 | 2 | 0.0 | 100.0 | 0.0 ± 0.0 | 100.0 | +100.0 |" in text
-    assert "what that would add is not measured" in text
+    assert "what training on validation tasks would add is not measured" in text
     assert "A single evaluation" not in text
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert [row["kind"] for row in rows] == ["measured", "verl-agent"]
-    assert (rows[0]["success"], rows[0]["rise"] or "") == ("0.0", "")
+    assert (rows[0]["success"], rows[0]["rise"]) == ("0.0", "")
     peer = rows[1]
     assert (peer["policy"], peer["tasks"], peer["evaluations"]) == ("static", "128", "2")
     assert [float(peer[name]) for name in ("panel_last", "last", "best", "rise")] == [0, 0, 1, 1]

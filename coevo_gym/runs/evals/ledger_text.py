@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from coevo_gym.core.spaces import make_visible
@@ -185,7 +185,12 @@ def as_csv(ledger: Ledger) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*_CSV_HEADS, *(_CSV_PEER_HEADS if ledger.peer else ())))
+    heads = (*_CSV_HEADS, *(_CSV_PEER_HEADS if ledger.peer else ()))
+
+    def write(cells: Sequence[object]) -> None:
+        writer.writerow(map(csv_cell, (*cells, *(None,) * (len(heads) - len(cells)))))
+
+    write(heads)
     for row in ledger.rows:
         change = row.difference
         cells = [
@@ -195,12 +200,12 @@ def as_csv(ledger: Ledger) -> str:
             *((change.repeat_low, change.repeat_high) if change else (None,) * 2),
             *(None, "; ".join(row.results), " ".join(row.notes)),
         ]
-        writer.writerow(map(csv_cell, cells))
+        write(cells)
     for peer in ledger.peer:
         size, *numbers = peer.mean
         cells = ["verl-agent", peer.label, ledger.split, size, len(peer.repeats)]
-        cells += [*(None,) * (len(_CSV_HEADS) - len(cells)), *numbers]
-        writer.writerow(map(csv_cell, cells))
+        cells += [None] * (len(_CSV_HEADS) - len(cells)) + numbers
+        write(cells)
     for one in ledger.known:
         sd = None if one.sd is None else round(one.sd / 100, 6)
         tasks = " or ".join(map(str, one.n_tasks))
@@ -209,7 +214,7 @@ def as_csv(ledger: Ledger) -> str:
             *(None,) * 10,
             *(sd, one.source, " ".join(one.caveats)),
         ]
-        writer.writerow(map(csv_cell, cells))
+        write(cells)
     return out.getvalue()
 
 

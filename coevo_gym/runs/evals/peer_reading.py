@@ -130,8 +130,8 @@ def describe_peer_readings(benchmark: str, *, unchanging: bool) -> tuple[str, ..
         draw,
         f"Redrawn numbers are means over {SIMULATIONS:,} simulated runs, with the standard "
         "deviation of one evaluation. The rise is the best redrawn evaluation minus the last one "
-        "on the panel. The policies have not trained on validation tasks; what that would add is "
-        "not measured.",
+        "on the panel. Only evaluations are imitated: what training on validation tasks would add "
+        "is not measured.",
         *(
             [
                 f"A single evaluation is read as {EVALUATIONS} evaluations of a policy that does "
