@@ -12,7 +12,6 @@ from coevo_gym.runs.experiments.making import export_cells
 from coevo_gym.runs.experiments.records import read_records
 from tests.runs.experiments.conftest import Coevo
 
-
 RESULTS = Path(__file__).parents[3] / "results"
 PUBLISHED = sorted(path.stem for path in RESULTS.glob("*.jsonl"))
 
