@@ -22,15 +22,6 @@ class EpisodeFormat(StrEnum):
     PARQUET = "parquet"
 
 
-class EpisodeSplit(StrEnum):
-    """Splits of tasks whose episodes can be exported."""
-
-    TRAIN = Split.TRAIN
-    VAL = Split.VAL
-    TEST = Split.TEST
-    HELD_OUT = Split.HELD_OUT
-
-
 def export(
     name: Annotated[
         str,
@@ -66,7 +57,7 @@ def export(
         typer.Option(metavar="ARM", help="Arm or evaluated policy. Repeat for several."),
     ] = None,
     split: Annotated[
-        list[EpisodeSplit] | None,
+        list[Split] | None,
         typer.Option(
             metavar="train|val|test|held_out",
             help="Split of the tasks. Repeat for several. Rows of held-out tasks are marked.",
@@ -108,7 +99,7 @@ def export(
         success=success,
         tasks=tuple(task or ()),
         arms=tuple(arm or ()),
-        splits=tuple(map(str, split or (EpisodeSplit.TRAIN,))),
+        splits=tuple(map(str, split or (Split.TRAIN,))),
     )
     with show_activity("exporting") as tell:
         result = export_episodes(name, target, format.value, wanted, overwrite=overwrite, tell=tell)

@@ -62,11 +62,11 @@ def show(
         detail = _find_episode(collection, name, episode)
     except Refusal as refusal:
         raise StoreError(str(refusal)) from refusal
-    if as_json:
-        print_json(json.loads(collection.censor.redact(detail.model_dump_json())))
-        return
     redacted = collection.censor.redact(detail.model_dump_json())
-    _print_episode(type(detail).model_validate_json(redacted))
+    if as_json:
+        print_json(json.loads(redacted))
+    else:
+        _print_episode(type(detail).model_validate_json(redacted))
 
 
 def _find_episode(collection: RunCollection, name: str, episode: str) -> TrajectoryDetail:

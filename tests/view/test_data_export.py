@@ -31,7 +31,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.data.atif import atif_trajectories, messages_of
+from coevo_gym.view.data.atif import atif_trajectories
 from coevo_gym.view.data.chats import chat_rows
 from coevo_gym.view.data.columns import ABOUT
 from coevo_gym.view.data.episodes import EpisodeFilter, StoredEpisode
@@ -44,6 +44,7 @@ from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.test_paid_episodes import playing
 from tests.toy import BENCHMARK, PROMPT
 from tests.view import sample
+from tests.view.atif_messages import messages_of
 
 VAL = EpisodeFilter(splits=("val",))
 TASK = BENCHMARK.tasks(Split.TRAIN)[0]

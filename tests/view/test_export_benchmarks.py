@@ -16,9 +16,9 @@ from coevo_gym.runs.evals.job import make_model_job
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.view.data.atif import messages_of
 from coevo_gym.view.data.write import export_episodes
 from tests.agents.fake_openai import FakeOpenAI, Messages, Say
+from tests.view.atif_messages import messages_of
 
 atif = pytest.importorskip("atif")
 BENCHMARKS = ("webshop", "bfcl", "alfworld", "appworld")

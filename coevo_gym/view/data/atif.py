@@ -1,9 +1,8 @@
-"""Episodes in the Agent Trajectory Interchange Format (ATIF) 1.8, written and read.
+"""Episodes in the Agent Trajectory Interchange Format (ATIF) 1.8.
 
 Each chat of an episode becomes a trajectory. Its agent steps contain the policy's exact answers;
-what the policy was sent next is the observation of the step before it, so the messages can be read
-back (:func:`messages_of`). Assistant messages that only repeat earlier answers are marked as copied
-context. The package ``atif`` checks every trajectory.
+what the policy was sent next is the observation of the step before it, so no message is lost.
+Assistant messages that only repeat earlier answers are marked as copied context.
 """
 
 from __future__ import annotations
@@ -149,43 +148,3 @@ def _final_metrics(episode: StoredEpisode, chat: Chat) -> dict[str, Any]:
         total["total_prompt_tokens"] = sum(prompt for prompt, _ in counts)
         total["total_completion_tokens"] = sum(completion for _, completion in counts)
     return total
-
-
-def messages_of(trajectory: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the messages of a trajectory from :func:`atif_trajectories`, in OpenAI's form."""
-    messages: list[dict[str, Any]] = []
-    for step in trajectory["steps"]:
-        source = step["source"]
-        message = {
-            "role": "assistant" if source == "agent" else source,
-            "content": step["message"],
-        }
-        if calls := step.get("tool_calls"):
-            message["tool_calls"] = [
-                {
-                    "id": call["tool_call_id"],
-                    "type": "function",
-                    "function": {
-                        "name": call["function_name"],
-                        "arguments": json.dumps(call["arguments"]),
-                    },
-                }
-                for call in calls
-            ]
-        messages.append(message)
-        for result in (step.get("observation") or {}).get("results", ()):
-            extra = result.get("extra") or {}
-            call = {name: extra[name] for name in ("tool_call_id",) if name in extra}
-            if extra.get("role"):
-                messages.append({"role": extra["role"], **call, "content": result["content"]})
-    return messages
-
-
-def check_trajectory(trajectory: Mapping[str, Any]) -> None:
-    """Check a trajectory with the package ``atif``.
-
-    Raises:
-        ValueError: if it violates the format.
-        ImportError: if the package is missing.
-    """
-    import_atif().Trajectory.model_validate(trajectory)
