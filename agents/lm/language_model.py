@@ -248,11 +248,9 @@ class LanguageModel:
             return FrozenAdapter(self)
         frozen = copy.copy(self)
         if self._half:
-            from coevo_gym.agents.lm.causal_lm import half_copy
+            from coevo_gym.agents.lm.causal_lm import half_copy, residual_in_fp32
 
-            frozen.model = half_copy(self.model)
-            # Embeddings in bf16 would make the sum of all layers' outputs bf16, too.
-            frozen.model.get_input_embeddings().register_forward_hook(_output_to_fp32)
+            frozen.model = residual_in_fp32(half_copy(self.model))
         else:
             frozen.model = copy.deepcopy(self.model).eval().requires_grad_(False)
         return frozen
@@ -466,10 +464,6 @@ class FrozenAdapter:
         """Restore the state from :meth:`state_dict`."""
         self._weights = {name: weight.to(self._of.device) for name, weight in state.items()}
         return self
-
-
-def _output_to_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
-    return output.float()
 
 
 def _input_ids(segment: Segment) -> tuple[int, ...]:

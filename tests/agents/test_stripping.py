@@ -26,7 +26,7 @@ pytest.importorskip("transformers")
 from coevo_gym.agents.advice.tape import Tape  # noqa: E402
 from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
 from coevo_gym.agents.chat.format import ChatFormat  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, Sampled  # noqa: E402
+from coevo_gym.agents.lm.answers import Ask, Sampled  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import AnswerMissing, ConfigError, ModelError  # noqa: E402
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request, Sampling  # noqa: E402
