@@ -370,12 +370,12 @@ class _ChunkedHead(torch.autograd.Function):
         size: int,
         with_entropy: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        factor = _factor(weight, hidden)
+        matrix = _factor(weight, hidden)
         logps = []
         normalisers = []
         entropies = []
         for part in _chunks(len(hidden), size):
-            scores = _logits(hidden[part], factor, bias)  # (n, V)
+            scores = _logits(hidden[part], matrix, bias)  # (n, V)
             scores.div_(temperature[part].unsqueeze(1))
             normalisers.append(scores.logsumexp(dim=1))
             picked = scores.gather(1, ids[part].unsqueeze(1)).squeeze(1)
@@ -395,13 +395,13 @@ class _ChunkedHead(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, entropy_grad: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, ids, temperature, normaliser, entropy = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        factor, head = _factor(weight, hidden), weight.to(hidden.dtype)
+        matrix, head = _factor(weight, hidden), weight.to(hidden.dtype)
         hidden_grad = torch.empty_like(hidden) if wants_hidden else None
         weight_grad = torch.zeros_like(weight) if wants_weight else None
         bias_grad = torch.zeros_like(bias) if wants_bias else None
         for part in _chunks(len(hidden), ctx.size):
             # d logp / d score is 1 at the token, minus the softmax everywhere.
-            scores = _logits(hidden[part], factor, bias)
+            scores = _logits(hidden[part], matrix, bias)
             scores.div_(temperature[part].unsqueeze(1))
             scores.sub_(normaliser[part].unsqueeze(1))
             of_entropy = None

@@ -116,7 +116,6 @@ class TransformersPolicy(LanguageModel):
         sampled, its tokens so far are kept, and the rest is sampled with the new weights; its
         decision has the version of the first token.
         """
-        self.model.zero_grad(set_to_none=True)
         answers = TokenStream(self)
         try:
             yield answers
@@ -149,7 +148,7 @@ class TransformersPolicy(LanguageModel):
                 self._prefixes.clear()
             if decoder is not None and not self._has_room_beside(decoder):
                 decoder.free()
-        if decoder is not None and self._update_bytes is None:
+        if decoder is not None and self._update_bytes is None and self.device.type == "cuda":
             if mode:
                 torch.cuda.reset_peak_memory_stats(self.device)
                 self._before_update = torch.cuda.memory_allocated(self.device)
@@ -272,14 +271,14 @@ class TokenStream:
 
     def __init__(self, policy: TransformersPolicy) -> None:
         self._policy = policy
-        self._sampler = policy._make_sampler()
-        self._state = policy._sampling_state()
+        self._sampler: AnswerSampler[int] | None = None  # made for the first prompt that fits
+        self._state: tuple[int, ...] = ()
         self._asked: dict[int, _Asked] = {}
         self._overflown: list[int] = []
 
     def __len__(self) -> int:
-        """Return the number of answers that have not ended."""
-        return len(self._sampler) + len(self._overflown)
+        """Return the number of answers that have not been returned."""
+        return len(self._asked) + len(self._overflown)
 
     def add(self, key: int, request: Request) -> None:
         """Add a prompt, whose answer :meth:`step` will return with the given key.
@@ -302,29 +301,35 @@ class TokenStream:
             return
         temperature, most = prompt.sampling
         ask = Ask(ids, float(temperature), min(most, room), policy._seed_of(prompt))
+        self._refresh_sampler().add(key, ask)
         self._asked[key] = _Asked(ask, trained, policy.version)
-        self._sampler.add(key, ask)
 
     def step(self) -> list[tuple[int, Completion]]:
         """Sample the next token of each answer, and return the answers that ended."""
         overflown, self._overflown = self._overflown, []
         completions = [(key, Completion("", None, Finish.OVERFLOW)) for key in overflown]
-        if not len(self._sampler):
+        if not self._asked:
             return completions
-        state = self._policy._sampling_state()
-        if state != self._state:
-            unfinished = self._sampler.withdraw()
-            self._policy.model.zero_grad(set_to_none=True)
-            self._sampler, self._state = self._policy._make_sampler(), state
-            for one in unfinished:
-                self._sampler.add(*one)
+        sampler = self._refresh_sampler()
         with self._policy._sampling_precision():
-            ended = self._sampler.step()
+            ended = sampler.step()
         return completions + [(key, self._complete(key, answer)) for key, answer in ended]
 
     def close(self) -> None:
         """Drop all unfinished answers."""
-        self._sampler.withdraw()
+        if self._sampler is not None:
+            self._sampler.withdraw()
+
+    def _refresh_sampler(self) -> AnswerSampler[int]:
+        """Return a sampler with the current weights, which goes on with all unfinished answers."""
+        state = self._policy._sampling_state()
+        if self._sampler is None or self._state != state:
+            unfinished = [] if self._sampler is None else self._sampler.withdraw()
+            self._policy.model.zero_grad(set_to_none=True)
+            self._sampler, self._state = self._policy._make_sampler(), state
+            for one in unfinished:
+                self._sampler.add(*one)
+        return self._sampler
 
     def _complete(self, key: int, answer: Sampled) -> Completion:
         ask, trained, version = self._asked.pop(key)

@@ -82,6 +82,7 @@ def test_answers_stay_equal_while_a_batch_gets_more_slots_and_fewer_rows(
     model, _ = model_and_decoder("llama", device)
     decoder = GraphDecoder(model)
     asked = [Ask((1 + i, 2, 3), 1.0, 10 * i + 1) for i in range(7)]
+    asked.append(Ask((8,) * 60, 1.0, 3))
     same(sample(model, asked, 5, decoder), sample(model, asked, 5, None))
     rows, slots = zip(*decoder._steps, strict=True)
     assert len(set(rows)) > 1
