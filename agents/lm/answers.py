@@ -84,8 +84,9 @@ class SamplingCounts:
         fed: token positions in all passes. Without graphs, rows have no padding, so these are the
             read tokens and all but the last sampled token of each answer.
         passes: forward passes.
-        graph_passes: passes that replayed a graph.
         rows: rows in all passes.
+        decoded: sampled tokens that were processed, one per row and pass.
+        decoded_with_graph: those that a graph processed.
         restarts: answers that lost their keys and values to changed weights or full memory; their
             tokens so far were read again.
     """
@@ -95,8 +96,9 @@ class SamplingCounts:
     sampled: int = 0
     fed: int = 0
     passes: int = 0
-    graph_passes: int = 0
     rows: int = 0
+    decoded: int = 0
+    decoded_with_graph: int = 0
     restarts: int = 0
 
     def __sub__(self, earlier: SamplingCounts) -> SamplingCounts:

@@ -26,7 +26,7 @@ from coevo_gym.agents.lm.prefix_cache import (
 
 logger = logging.getLogger(__name__)
 
-_CPU_CACHE_BYTES = 2**30
+_CPU_CACHE_BYTES = 2**32
 
 
 class _Row(Generic[KeyT]):
@@ -245,8 +245,9 @@ class Sampler(Generic[KeyT]):
             self._eager |= {id(row) for row in decoded}
             return self._draw_eagerly(rows)
         self.counts.passes += 1
-        self.counts.graph_passes += 1
         self.counts.rows += len(decoded)
+        self.counts.decoded += len(decoded)
+        self.counts.decoded_with_graph += len(decoded)
         self.counts.fed += result.n_padded
         drawn = [*zip(decoded, result.ids, result.logprobs, strict=True)]
         done = {id(row) for row in decoded}
@@ -269,6 +270,9 @@ class Sampler(Generic[KeyT]):
         ids, logprobs = draw_tokens(logits, temperatures.to(logits.dtype), uniforms)
         self.counts.passes += 1
         self.counts.rows += len(rows)
+        self.counts.decoded += sum(
+            len(ids) == 1 and bool(row.ids) for row, ids in zip(rows, unread, strict=True)
+        )
         self.counts.fed += sum(map(len, unread))
         for row, cache in zip(rows, caches, strict=True):
             row.n_processed = cache.length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
@@ -11,7 +12,13 @@ import numpy as np
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.answers import AnswerSampler, Ask, Sampled, SamplingCounts
-from coevo_gym.agents.lm.language_model import NEEDS, FrozenAdapter, LanguageModel, ModelConfig
+from coevo_gym.agents.lm.language_model import (
+    CPU_PREFIX_CACHE_GIB,
+    NEEDS,
+    FrozenAdapter,
+    LanguageModel,
+    ModelConfig,
+)
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
@@ -22,7 +29,7 @@ with explain_missing(*NEEDS):
     import torch
 
     from coevo_gym.agents.lm.causal_lm import half_copy, residual_in_fp32, update_half_copy
-    from coevo_gym.agents.lm.graphs import GraphDecoder, usable_bytes
+    from coevo_gym.agents.lm.graphs import GraphCounts, GraphDecoder, usable_bytes
     from coevo_gym.agents.lm.prefix_cache import PrefixCache
     from coevo_gym.agents.lm.sampler import Sampler
 
@@ -83,7 +90,7 @@ class TransformersPolicy(LanguageModel):
         self._decoder: GraphDecoder | None = None
         self._n_frees = 0  # times that the memory used for sampling was freed
         self._update_bytes: int | None = None  # GPU memory that an update takes
-        self.sampling_counts = SamplingCounts()
+        self.sampling_counts, self._counts_taken = SamplingCounts(), SamplingCounts()
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Sample an answer to each prompt, and record the temperature in each decision.
@@ -164,13 +171,44 @@ class TransformersPolicy(LanguageModel):
             return False
         return usable_bytes(self.device) >= _UPDATE_MARGIN * self._update_bytes
 
+    def take_sampling_metrics(self) -> dict[str, float]:
+        """Return metrics of all sampling since the last call.
+
+        Returns:
+            Prompt tokens that were processed and reused, sampled tokens, token positions in all
+            passes, and mean rows per pass. On a GPU, also the share of tokens that were decoded
+            without a graph, and the number of captured graphs with the seconds that this took.
+            Empty if nothing was sampled.
+        """
+        now = dataclasses.replace(self.sampling_counts)
+        counts, self._counts_taken = now - self._counts_taken, now
+        if not counts.sampled:
+            return {}
+        metrics = {
+            "prompt_tokens_read": float(counts.read),
+            "prompt_tokens_reused": float(counts.reused),
+            "tokens_drawn": float(counts.sampled),
+            "tokens_fed": float(counts.fed),
+        }
+        if counts.passes:
+            metrics["rows_per_pass"] = counts.rows / counts.passes
+        if self._decoder is not None:
+            captured = self._decoder.counts
+            metrics |= {
+                "graphless_share": 1.0 - counts.decoded_with_graph / max(1, counts.decoded),
+                "graph_captures": float(captured.captures),
+                "graph_capture_s": captured.capture_s,
+            }
+            self._decoder.counts = GraphCounts()
+        return metrics
+
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
         """Return a frozen copy of the current model; see :meth:`LanguageModel.frozen_copy`."""
         frozen = super().frozen_copy()
         if isinstance(frozen, TransformersPolicy):
             frozen._rng = copy.deepcopy(self._rng)
             frozen._half_copy = frozen._prefixes = frozen._decoder = None
-            frozen.sampling_counts = SamplingCounts()
+            frozen.sampling_counts, frozen._counts_taken = SamplingCounts(), SamplingCounts()
         return frozen
 
     @contextmanager
@@ -238,12 +276,16 @@ class TransformersPolicy(LanguageModel):
     def _refresh_prefixes(self) -> PrefixCache:
         """Return the prefix cache, emptied if the weights have changed since it was filled."""
         state = self._sampling_state()
-        if self._prefixes is None:
-            self._prefixes = PrefixCache(int(self.config.prefix_cache_gib * 2**30))
-        elif self._prefixes_of != state:
-            self._prefixes.clear()
+        if self._prefixes is None or self._prefixes_of != state:
+            self._prefixes = PrefixCache(self._prefix_cache_bytes())
         self._prefixes_of = state
         return self._prefixes
+
+    def _prefix_cache_bytes(self) -> int:
+        gib = self.config.prefix_cache_gib
+        if gib is None and self.device.type == "cuda":
+            return usable_bytes(self.device) // 2
+        return int((CPU_PREFIX_CACHE_GIB if gib is None else gib) * 2**30)
 
     def _refresh_sampling_model(self) -> Any:
         """Return the model to sample from: the model itself or, on a GPU, a bf16 copy.
