@@ -200,10 +200,10 @@ class GraphDecoder:
         for row in list(self._rows.values()):
             self.take_out(row)
         self.free()
-        self._memory = [
-            tuple(part.new_zeros(shape) for part, shape in zip(pair, of_pair, strict=True))  # type: ignore[misc]
-            for pair, of_pair in zip(like, shapes, strict=True)
-        ]  # masked slots must be finite
+        self._memory = [  # of zeros, because masked slots must be finite
+            (keys.new_zeros(of_keys), values.new_zeros(of_values))
+            for (keys, values), (of_keys, of_values) in zip(like, shapes, strict=True)
+        ]
         return True
 
     def _n_slots(self, rows: Sequence[DecodedRow]) -> int:

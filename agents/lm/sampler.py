@@ -74,7 +74,7 @@ class _Row(Generic[KeyT]):
         return (*self.ask.prompt, *self.ids)[: self.n_processed]
 
 
-class Sampler(Generic[KeyT]):
+class TokenSampler(Generic[KeyT]):
     """A batch of answers that are sampled together, one token per pass.
 
     A prompt may be added at any time. It joins the batch in the next pass if there is memory for
@@ -100,7 +100,7 @@ class Sampler(Generic[KeyT]):
         counts: see :class:`SamplingCounts`.
 
     Example:
-        >>> sampler = Sampler(model, stop_ids=[2], max_pass_tokens=4096,    # doctest: +SKIP
+        >>> sampler = TokenSampler(model, stop_ids=[2], max_pass_tokens=4096,    # doctest: +SKIP
         ...     prefixes=PrefixCache(2**30))
         >>> sampler.add("first", Ask((1, 5, 6), 1.0, 20))                   # doctest: +SKIP
         >>> while len(sampler):                                             # doctest: +SKIP

@@ -31,7 +31,7 @@ with explain_missing(*NEEDS):
     from coevo_gym.agents.lm.causal_lm import half_copy, residual_in_fp32, update_half_copy
     from coevo_gym.agents.lm.graphs import GraphCounts, GraphDecoder, usable_bytes
     from coevo_gym.agents.lm.prefix_cache import PrefixCache
-    from coevo_gym.agents.lm.sampler import Sampler
+    from coevo_gym.agents.lm.sampler import TokenSampler
 
 GRAPHS_ON = "cuda"
 """Device type on which answers are decoded with CUDA graphs."""
@@ -48,7 +48,7 @@ class TransformersPolicy(LanguageModel):
     ignored, because they would make the log-probabilities differ from the trainer's.
 
     Answers are sampled in a batch that prompts join and answers leave at any time; see
-    :class:`coevo_gym.agents.lm.sampler.Sampler`. Each token of a conversation is computed only
+    :class:`coevo_gym.agents.lm.sampler.TokenSampler`. Each token of a conversation is computed only
     once; see :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
     On a GPU, tokens are decoded with CUDA graphs; see
     :class:`coevo_gym.agents.lm.graphs.GraphDecoder`.
@@ -246,7 +246,7 @@ class TransformersPolicy(LanguageModel):
             self._decoder = None
         elif self._decoder is None or self._decoder.model is not model:
             self._decoder = GraphDecoder(model)
-        return Sampler(
+        return TokenSampler(
             model,
             stop_ids=self.format.stop_ids,
             max_pass_tokens=_PROMPT_PASSES * self.config.pack_tokens,

@@ -19,7 +19,7 @@ from coevo_gym.agents.lm import graphs  # noqa: E402
 from coevo_gym.agents.lm.answers import Ask, Sampled  # noqa: E402
 from coevo_gym.agents.lm.graphs import GraphDecoder, padded_size  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
-from coevo_gym.agents.lm.sampler import Sampler  # noqa: E402
+from coevo_gym.agents.lm.sampler import TokenSampler  # noqa: E402
 from tests.agents import sampling  # noqa: E402
 from tests.agents.test_prefix_cache import MODELS, ids  # noqa: E402
 
@@ -198,7 +198,7 @@ def test_rows_of_two_samplers_share_a_decoder() -> None:
     model, _ = model_and_decoder("llama", "cpu")
     decoder = GraphDecoder(model)
     shared = {"stop_ids": [STOP], "max_pass_tokens": 200, "prefixes": PrefixCache(0)}
-    samplers = [Sampler[int](model, **shared, decoder=decoder) for _ in range(2)]
+    samplers = [TokenSampler[int](model, **shared, decoder=decoder) for _ in range(2)]
     asked = [Ask((4, 5 + i), 1.0, 12, (8, i)) for i in range(4)]
     for i, ask in enumerate(asked):
         samplers[i % 2].add(i, ask)

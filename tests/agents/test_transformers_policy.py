@@ -19,7 +19,7 @@ from coevo_gym.agents.lm import causal_lm, transformers_policy  # noqa: E402
 from coevo_gym.agents.lm.answers import Ask  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
-from coevo_gym.agents.lm.sampler import Sampler  # noqa: E402
+from coevo_gym.agents.lm.sampler import TokenSampler  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core import arithmetic  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelNotFetched  # noqa: E402
@@ -449,7 +449,7 @@ def test_a_fetched_model_is_loaded_by_its_name(
 def test_a_batch_respects_the_limits_on_the_tokens_of_a_pass_and_in_memory(folder: Path) -> None:
     asks = [Ask((1,) * n, 1.0, most) for n, most in [(3, 5), (9, 1), (4, 30), (4, 2), (20, 1)]]
     for max_pass, max_cached in [(16, 40), (1, 1), (10**6, 10**6)]:
-        sampler = Sampler[int](
+        sampler = TokenSampler[int](
             policy(folder).model, stop_ids=[], max_pass_tokens=max_pass, prefixes=PrefixCache(0)
         )
         sampler._max_cached_tokens = max_cached

@@ -78,7 +78,7 @@ def run(agent: Any, mode: Mode, n: int, max_envs: int = 4, **settings: Any) -> l
 
 
 @pytest.mark.parametrize("mode", ["lock_step", "async"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(n=st.integers(1, 12), delays=st.lists(st.integers(1, 6), min_size=1, max_size=7))
 def test_the_order_of_answers_changes_no_outcome(mode: Mode, n: int, delays: list[int]) -> None:
     agent = Streaming(delays)
@@ -99,7 +99,8 @@ def test_each_draw_belongs_to_an_episode_and_a_step() -> None:
     assert fast.seeds == slow.seeds
     seeds = [seed for of_one in fast.seeds.values() for seed in of_one]
     assert len(set(seeds)) == len(seeds)
-    assert all(of_one == [(key, i) for i in range(len(of_one))] for key, of_one in fast.seeds.items())
+    for key, of_one in fast.seeds.items():
+        assert of_one == [(key, step) for step in range(len(of_one))]
 
 
 def test_in_this_process_the_order_of_joining_repeats_exactly() -> None:
