@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
@@ -232,10 +233,15 @@ def _cached_attention(
 AttentionInterface.register(_ATTENTION, _cached_attention)
 
 
+_BLOCK = 128  # tokens whose probabilities are added up first
+
+
 def draw_tokens(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Sample a token per row; return the ids (B,) and their log-probabilities (B,).
 
-    At temperature 0, return the most likely token and log-probability 0.
+    At temperature 0, return the most likely token and log-probability 0. Otherwise, the token is
+    the first whose cumulative probability exceeds the uniform number. Blocks of tokens are added up
+    first, so that fp64 is needed for their sums and for one block only.
 
     Args:
         logits: (B, V), in fp32 or better.
@@ -245,10 +251,17 @@ def draw_tokens(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple
     greedy = temperatures == 0
     scale = torch.where(greedy, 1.0, temperatures).unsqueeze(1)
     logps = torch.log_softmax(logits / scale, dim=1)  # (B, V)
-    shares = logps.double().exp().cumsum(dim=1)
-    points = uniforms.unsqueeze(1) * shares[:, -1:]
-    tokens = torch.searchsorted(shares, points, right=True).squeeze(1)
-    tokens = tokens.clamp(max=shares.shape[1] - 1)
+    padding = -logps.shape[1] % _BLOCK
+    blocks = functional.pad(logps.exp(), (0, padding)).unflatten(1, (-1, _BLOCK))
+    ends = blocks.sum(dim=2).double().cumsum(dim=1)  # (B, V / block)
+    points = uniforms.unsqueeze(1) * ends[:, -1:]
+    block = torch.searchsorted(ends, points, right=True).clamp(max=ends.shape[1] - 1)
+    before = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.0)
+    in_block = blocks.gather(1, block.unsqueeze(2).expand(-1, 1, _BLOCK)).squeeze(1).double()
+    place = torch.searchsorted(before + in_block.cumsum(dim=1), points, right=True)
+    # Rounding may put a point behind its block's last token that has a probability.
+    last = _BLOCK - 1 - (in_block > 0).flip(1).long().argmax(dim=1, keepdim=True)
+    tokens = (block * _BLOCK + torch.minimum(place, last)).squeeze(1)
     ids = torch.where(greedy, logits.argmax(dim=1), tokens)
     picked = logps.gather(1, ids.unsqueeze(1)).squeeze(1)
     return ids, torch.where(greedy, 0.0, picked)
