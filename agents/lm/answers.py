@@ -86,7 +86,7 @@ class SamplingCounts:
         passes: forward passes.
         rows: rows in all passes.
         decoded: sampled tokens that were processed, one per row and pass.
-        decoded_with_graph: those that a graph processed.
+        decoded_with_graph: sampled tokens that a CUDA graph processed.
         restarts: answers that lost their keys and values to changed weights or full memory; their
             tokens so far were read again.
     """

@@ -296,8 +296,8 @@ class _Step:
         """Process the tokens in ``inputs``, and draw the next ones."""
         ids, places = self.inputs[:2].long()
         logits = self._logits(ids, places, self._layers)
-        drawn = draw_tokens(logits, self.inputs[2].to(logits.dtype), self.inputs[3])
-        self.outputs.copy_(torch.stack([part.double() for part in drawn]))
+        draws = draw_tokens(logits, self.inputs[2].to(logits.dtype), self.inputs[3])
+        self.outputs.copy_(torch.stack([part.double() for part in draws]))
 
 
 def usable_bytes(device: torch.device) -> int:

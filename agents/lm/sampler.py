@@ -145,16 +145,16 @@ class TokenSampler(Generic[KeyT]):
         """
         try:
             self._start_waiting()
-            drawn = self._draw_tokens()
+            tokens = self._draw_tokens()
         except torch.OutOfMemoryError:
             if len(self._live) <= 1:
                 raise
             self._halve()
             return []
-        for row, token, logprob in drawn:
+        for row, token, logprob in tokens:
             row.ids.append(token)
             row.logprobs.append(logprob)
-        self.counts.sampled += len(drawn)
+        self.counts.sampled += len(tokens)
         ended = [row for row in self._live if self._has_ended(row)]
         for row in ended:
             self._store(row)
@@ -249,9 +249,9 @@ class TokenSampler(Generic[KeyT]):
         self.counts.decoded += len(decoded)
         self.counts.decoded_with_graph += len(decoded)
         self.counts.fed += result.n_padded
-        drawn = [*zip(decoded, result.ids, result.logprobs, strict=True)]
+        tokens = [*zip(decoded, result.ids, result.logprobs, strict=True)]
         done = {id(row) for row in decoded}
-        return drawn + self._draw_eagerly([row for row in rows if id(row) not in done])
+        return tokens + self._draw_eagerly([row for row in rows if id(row) not in done])
 
     def _draw_eagerly(self, rows: Sequence[_Row[KeyT]]) -> list[tuple[_Row[KeyT], int, float]]:
         if not rows:

@@ -99,12 +99,12 @@ class Drawing(TransformersPolicy):
         with super().stream() as answers:
             add = answers.add
 
-            def noted(key: int, request: Request) -> None:
+            def note_and_add(key: int, request: Request) -> None:
                 assert isinstance(request, Prompt)
                 self.prompts.append(request)
                 add(key, request)
 
-            answers.add = noted  # type: ignore[method-assign]
+            answers.add = note_and_add  # type: ignore[method-assign]
             yield answers
 
     def _make_sampler(self) -> Any:
@@ -359,11 +359,11 @@ class TestPolicies:
         short, long = (Message("system", "x"), Message("user", "?")), (Message("user", "?"),)
         n_short, n_long = (len(policy.format.prompt_ids(m)) for m in (short, long))
         assert n_short < n_long, "the template's own system message is longer than this one"
-        given = Given(policy._next)
-        policy._make_sampler = lambda: given  # type: ignore[method-assign]
+        sampler = Given(policy._next)
+        policy._make_sampler = lambda: sampler  # type: ignore[method-assign]
         policy.max_context = n_long + 5
         (answer,) = policy.generate([Prompt(short, Sampling(1.0, 99), trained=long)])
-        assert given.asks[0].max_tokens == 5
+        assert sampler.asks[0].max_tokens == 5
         assert isinstance(answer.decision, TokenDecision)
         assert answer.decision.trained_prompt_ids == policy.format.prompt_ids(long)
         policy.max_context = n_long

@@ -185,9 +185,9 @@ def test_a_failed_start_raises_with_the_settings_that_take_memory(
 
 def test_each_request_is_sent_with_its_own_sampling_settings(engine: VLLMEngine) -> None:
     asks = [Ask((1, 2), 0.0, 3, (11,)), Ask((3, 4, 5), 0.7, 7, (12, 1))]
-    greedy, drawn = sample(engine, asks, stop_ids=[6])
+    greedy, random_draw = sample(engine, asks, stop_ids=[6])
     assert greedy == ((5, 6), (0.0, 0.0))
-    assert drawn == ((5, 6), (-0.5, -0.25))
+    assert random_draw == ((5, 6), (-0.5, -0.25))
     (prompt_0, params_0), (prompt_1, params_1) = engine._llm.asked
     assert prompt_0 == {"prompt_token_ids": [1, 2]}
     assert prompt_1 == {"prompt_token_ids": [3, 4, 5]}
