@@ -252,7 +252,7 @@ def draw_tokens(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple
     scale = torch.where(greedy, 1.0, temperatures).unsqueeze(1)
     logps = torch.log_softmax(logits / scale, dim=1)  # (B, V)
     padding = -logps.shape[1] % _BLOCK
-    blocks = functional.pad(logps.exp(), (0, padding)).unflatten(1, (-1, _BLOCK))
+    blocks = functional.pad(logps.exp(), (0, padding)).view(len(logps), -1, _BLOCK)
     ends = blocks.sum(dim=2).double().cumsum(dim=1)  # (B, V / block)
     points = uniforms.unsqueeze(1) * ends[:, -1:]
     block = torch.searchsorted(ends, points, right=True).clamp(max=ends.shape[1] - 1)
