@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
@@ -11,7 +12,18 @@ from pydantic import Field, model_validator
 from coevo_gym.agents.chat import history
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError
 from coevo_gym.core.notations import NOTATIONS
-from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
+from coevo_gym.core.seams import (
+    Act,
+    ActStream,
+    AnswerStream,
+    Completion,
+    Finish,
+    Message,
+    Policy,
+    Prompt,
+    Sampling,
+    StreamingPolicy,
+)
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.task import FrozenModel
@@ -174,31 +186,34 @@ class ChatAgent:
             ConfigError: if cues must be stripped, but the policy does not return the remaining
                 tokens to train on.
         """
-        left = [self._tokens_left(view) for view in views]
-        live = [index for index, tokens in enumerate(left) if tokens > 0]
-        acts = [Act("", end=EndReason.MAX_TOKENS)] * len(views)
-        memories = dict(
-            zip(live, self._request_notes([views[index] for index in live]), strict=True)
-        )
-        for index, memory in memories.items():
-            if memory.finish is Finish.CAPPED:
-                acts[index] = self._to_act(memory)
-        live = [index for index in live if memories[index].finish is not Finish.CAPPED]
-        requests = [
-            self._chat_request(views[index], left[index], memories[index].text) for index in live
-        ]
-        answers = self.policy.generate(requests) if requests else []
-        for index, request, completion in zip(live, requests, answers, strict=True):
-            self._check_stripped_prompt(request, completion)
-            if self.config.history == "causal":
-                _check_extends_previous(views[index], completion)
-            act, memory = self._to_act(completion, request.tools), memories[index]
-            if act.end is None:
-                act = act._replace(call=_model_call(request, completion))
-            if memory.usage is not NO_USAGE:
-                act = act._replace(usage=act.usage + memory.usage)
-            acts[index] = act._replace(memory=memory.text)
-        return acts
+        turns = [_Turn(self, view) for view in views]
+        noting = [turn for turn in turns if turn.takes_notes]
+        try:
+            notes = self._generate(noting)
+        except BudgetSpent as error:  # episodes to which no note is due may have room
+            notes = [Completion(str(error), None, Finish.CAPPED)] * len(noting)
+        for turn, completion in zip(noting, notes, strict=True):
+            turn.receive(completion)
+        answering = [turn for turn in turns if turn.request is not None]
+        for turn, completion in zip(answering, self._generate(answering), strict=True):
+            turn.receive(completion)
+        return [turn.act for turn in turns]
+
+    def stream(self) -> AbstractContextManager[ActStream] | None:
+        """Return a stream of responses if the policy streams its answers; None otherwise.
+
+        Responses are the same as those of :meth:`act`, with the given seeds.
+        """
+        return self._stream(self.policy) if isinstance(self.policy, StreamingPolicy) else None
+
+    @contextmanager
+    def _stream(self, policy: StreamingPolicy) -> Iterator[ActStream]:
+        with policy.stream() as answers:
+            yield _ChatStream(self, answers)
+
+    def _generate(self, turns: Sequence[_Turn]) -> Sequence[Completion]:
+        requests = [turn.request for turn in turns if turn.request is not None]
+        return self.policy.generate(requests) if requests else []
 
     def messages(self, view: View, memory: str = "") -> tuple[Message, ...]:
         """Return the chat that the policy should continue for a view.
@@ -229,41 +244,24 @@ class ChatAgent:
         config = self.config
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
-    def _request_notes(self, views: Sequence[View]) -> list[Completion]:
-        """Ask the model to take notes on long histories or to edit them; return its answers.
+    def _notes_request(self, view: View) -> Prompt | None:
+        """Return a request for notes on a long history or edits to it, or None if none is due.
 
-        An answer is "" if none is due, or if the model has not answered. Stripped cues do not
-        affect when an answer is due, because the chat to train on has the same answer.
+        Stripped cues do not affect when a request is due, because the chat to train on has the same
+        answer.
         """
         config = self.config
-        completions = [Completion("", None)] * len(views)
         if config.memory == "rule":
-            return completions
-        asked = []
-        for index, view in enumerate(views):
-            conversation = self._conversation(_without_stripped_cues(view))
-            if config.history == "window":
-                text = history.notes_request(conversation, config.window_turns)
-            else:
-                text = history.shortening_request(conversation, config.managed_chars)
-            if text:
-                asked.append((index, text))
+            return None
+        conversation = self._conversation(_without_stripped_cues(view))
+        if config.history == "window":
+            text = history.notes_request(conversation, config.window_turns)
+        else:
+            text = history.shortening_request(conversation, config.managed_chars)
+        if not text:
+            return None
         sampling = Sampling(0.0, config.max_answer_tokens)
-        requests = [
-            Prompt((Message("user", text),), sampling, purpose="memory") for _, text in asked
-        ]
-        try:
-            answers = self.policy.generate(requests) if requests else []
-        except BudgetSpent as error:  # episodes to which no note is due may have room
-            answers = [Completion(str(error), None, Finish.CAPPED)] * len(requests)
-        for (index, _), answer in zip(asked, answers, strict=True):
-            if answer.finish in (Finish.STOP, Finish.LENGTH):
-                text = clean_text(text_without_thoughts(answer).strip(), _MEMORY_CHARS)
-                answer = answer._replace(text=text)
-            elif answer.finish is not Finish.CAPPED:
-                answer = answer._replace(text="")
-            completions[index] = answer
-        return completions
+        return Prompt((Message("user", text),), sampling, purpose="memory")
 
     def decision_for(self, view: View, action: str) -> TokenDecision | None:
         """Return the decision that produces ``action``, or None if the prompt is too long.
@@ -281,7 +279,9 @@ class ChatAgent:
         messages = self._stripped_messages(view) or self.messages(view)
         return self.policy.encode_demonstration(messages, text, tools)
 
-    def _chat_request(self, view: View, max_tokens: int, memory: str) -> Prompt:
+    def _chat_request(
+        self, view: View, max_tokens: int, memory: str, seed: tuple[int, ...]
+    ) -> Prompt:
         sampling = Sampling(self.config.temperature, max_tokens)
         return Prompt(
             self.messages(view, memory),
@@ -289,6 +289,7 @@ class ChatAgent:
             trained=self._stripped_messages(view, memory),
             template=self.prompt.label,
             tools=self._tools(view),
+            seed=seed,
         )
 
     def _tools(self, view: View) -> str:
@@ -355,6 +356,91 @@ class ChatAgent:
             return config.max_answer_tokens
         spent = sum(len(turn.decision.ids) for turn in view.history if turn.decision is not None)
         return min(config.max_answer_tokens, config.max_episode_tokens - spent)
+
+
+class _Turn:
+    """The requests behind one response: for notes about earlier steps, if due, and for the answer.
+
+    Attributes:
+        request: the request to answer next; None if the response is ready.
+        takes_notes: True if this request is for notes.
+        act: the response, when it is ready.
+    """
+
+    act: Act
+
+    def __init__(self, agent: ChatAgent, view: View, seed: tuple[int, ...] = ()) -> None:
+        self._agent, self._view, self._seed = agent, view, seed
+        self._memory = Completion("", None)
+        self._max_tokens = agent._tokens_left(view)
+        self.takes_notes = False
+        self.request: Prompt | None = None
+        if self._max_tokens <= 0:
+            self.act = Act("", end=EndReason.MAX_TOKENS)
+        elif (notes := agent._notes_request(view)) is not None:
+            self.request, self.takes_notes = notes, True
+        else:
+            self._request_answer()
+
+    def receive(self, completion: Completion) -> None:
+        """Take the answer to :attr:`request`."""
+        if not self.takes_notes:
+            self._finish(completion)
+            return
+        self.takes_notes = False
+        if completion.finish is Finish.CAPPED:
+            self.request, self.act = None, self._agent._to_act(completion)
+            return
+        text = ""  # if the model has not answered
+        if completion.finish in (Finish.STOP, Finish.LENGTH):
+            text = clean_text(text_without_thoughts(completion).strip(), _MEMORY_CHARS)
+        self._memory = completion._replace(text=text)
+        self._request_answer()
+
+    def _request_answer(self) -> None:
+        self.request = self._agent._chat_request(
+            self._view, self._max_tokens, self._memory.text, self._seed
+        )
+
+    def _finish(self, completion: Completion) -> None:
+        agent, request = self._agent, self.request
+        assert request is not None
+        agent._check_stripped_prompt(request, completion)
+        if agent.config.history == "causal":
+            _check_extends_previous(self._view, completion)
+        act = agent._to_act(completion, request.tools)
+        if act.end is None:
+            act = act._replace(call=_model_call(request, completion))
+        if self._memory.usage is not NO_USAGE:
+            act = act._replace(usage=act.usage + self._memory.usage)
+        self.request, self.act = None, act._replace(memory=self._memory.text)
+
+
+class _ChatStream:
+    """Responses that a chat agent prepares together; see :meth:`ChatAgent.stream`."""
+
+    def __init__(self, agent: ChatAgent, answers: AnswerStream) -> None:
+        self._agent, self._answers = agent, answers
+        self._turns: dict[int, _Turn] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def add(self, key: int, view: View, seed: tuple[int, ...]) -> None:
+        turn = self._turns[key] = _Turn(self._agent, view, seed)
+        if turn.request is not None:
+            self._answers.add(key, turn.request)
+
+    def step(self) -> list[tuple[int, Act]]:
+        for key, completion in self._answers.step():
+            turn = self._turns[key]
+            turn.receive(completion)
+            if turn.request is not None:
+                self._answers.add(key, turn.request)
+        ready = [(key, turn.act) for key, turn in self._turns.items() if turn.request is None]
+        for key, _ in ready:
+            del self._turns[key]
+        return ready
 
 
 def _model_call(request: Prompt, completion: Completion) -> ModelCall:

@@ -42,6 +42,19 @@ def half_copy(model: ModuleT) -> ModuleT:
     return copy.deepcopy(model, half).eval()
 
 
+def residual_in_fp32(half: PreTrainedModel) -> PreTrainedModel:
+    """Make a bf16 model sum its layers' outputs in fp32 under autocast, as an fp32 model does.
+
+    Its embeddings in bf16 would make the sum bf16, too.
+    """
+    half.get_input_embeddings().register_forward_hook(_output_to_fp32)
+    return half
+
+
+def _output_to_fp32(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+    return output.float()
+
+
 @torch.no_grad()
 def update_half_copy(half: nn.Module, model: nn.Module) -> None:
     """Copy the model's current weights into its :func:`half_copy`."""
@@ -270,8 +283,12 @@ def _layer_prefix(name: str) -> str:
     return match[0] if match else name
 
 
-CHUNK_LOGITS = 2**26
-"""Maximum number of logits in memory at once."""
+CHUNK_LOGITS = {"cpu": 2**26, "cuda": 2**28}
+"""Maximum number of logits in memory at once, by device type.
+
+Each chunk adds a product of the head's size to the head's gradient, so a GPU, whose memory is much
+faster than its launches are cheap, gets larger chunks.
+"""
 
 
 def token_logprobs(
@@ -285,8 +302,8 @@ def token_logprobs(
 ) -> Tensor:
     """Compute the log-probabilities of token ids under softmax((hidden W^T + b) / temperature).
 
-    The result is in fp32 or better. Products are computed in the dtype of ``hidden``, or in
-    autocast's dtype under autocast.
+    The result is in fp32 or better. ``hidden`` is rounded to autocast's dtype under autocast, and
+    products are summed in fp32.
 
     Args:
         hidden: (N, H) last hidden states.
@@ -331,10 +348,9 @@ def _chunked_head(
     *,
     with_entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    kind = hidden.device.type
-    if torch.is_autocast_enabled(kind):
-        hidden = hidden.to(torch.get_autocast_dtype(kind))
-    most = CHUNK_LOGITS // 2 if with_entropy else CHUNK_LOGITS  # entropies need a second copy
+    hidden = _in_half(hidden)
+    most = CHUNK_LOGITS[hidden.device.type]
+    most = most // 2 if with_entropy else most  # entropies need a second copy
     size = chunk or max(1, most // weight.shape[0])
     outputs: tuple[Tensor, Tensor | None] = _ChunkedHead.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, ids, temperature, size, with_entropy
@@ -354,12 +370,13 @@ class _ChunkedHead(torch.autograd.Function):
         size: int,
         with_entropy: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        head = weight.to(hidden.dtype)
+        matrix = _factor(weight, hidden)
         logps = []
         normalisers = []
         entropies = []
         for part in _chunks(len(hidden), size):
-            scores = _scaled_logits(hidden[part], head, bias, temperature[part])  # (n, V)
+            scores = _logits(hidden[part], matrix, bias)  # (n, V)
+            scores.div_(temperature[part].unsqueeze(1))
             normalisers.append(scores.logsumexp(dim=1))
             picked = scores.gather(1, ids[part].unsqueeze(1)).squeeze(1)
             logps.append(picked - normalisers[-1])
@@ -378,13 +395,14 @@ class _ChunkedHead(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, entropy_grad: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, ids, temperature, normaliser, entropy = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        head = weight.to(hidden.dtype)
+        matrix, head = _factor(weight, hidden), weight.to(hidden.dtype)
         hidden_grad = torch.empty_like(hidden) if wants_hidden else None
         weight_grad = torch.zeros_like(weight) if wants_weight else None
         bias_grad = torch.zeros_like(bias) if wants_bias else None
         for part in _chunks(len(hidden), ctx.size):
             # d logp / d score is 1 at the token, minus the softmax everywhere.
-            scores = _scaled_logits(hidden[part], head, bias, temperature[part])
+            scores = _logits(hidden[part], matrix, bias)
+            scores.div_(temperature[part].unsqueeze(1))
             scores.sub_(normaliser[part].unsqueeze(1))
             of_entropy = None
             if entropy_grad is not None:
@@ -406,15 +424,48 @@ class _ChunkedHead(torch.autograd.Function):
         return hidden_grad, weight_grad, bias_grad, None, None, None, None
 
 
-def _scaled_logits(
-    hidden: Tensor, head: Tensor, bias: Tensor | None, temperature: Tensor
-) -> Tensor:
-    """Return the (n, V) logits divided by temperature, in fp32 or better, as a new tensor."""
-    logits = hidden @ head.T
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+def logits_of(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
+    """Return the LM head's (N, V) logits as the learner computes them, in fp32 or better.
+
+    Args:
+        head: the LM head.
+        hidden: (N, H) last hidden states.
+    """
+    hidden = _in_half(hidden)
+    return _logits(hidden, _factor(head.weight, hidden), head.bias)
+
+
+def _in_half(hidden: Tensor) -> Tensor:
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        return hidden.to(torch.get_autocast_dtype(kind))
+    return hidden
+
+
+def _factor(weight: Tensor, hidden: Tensor) -> Tensor:
+    """Return the head's weight in the dtype that :func:`_logits` multiplies ``hidden`` with."""
+    return weight.to(hidden.dtype if hidden.is_cuda else _exact_dtype(hidden))
+
+
+def _exact_dtype(hidden: Tensor) -> torch.dtype:
+    return torch.promote_types(hidden.dtype, torch.float32)
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return (N, V) logits in fp32 or better, as a new tensor.
+
+    Products of bf16 numbers are summed and returned in fp32. Rounding the logits to bf16 would more
+    than double the k3 divergence between a bf16 sampler and its learner.
+    """
+    exact = _exact_dtype(hidden)
+    with torch.autocast(hidden.device.type, enabled=False):
+        if weight.dtype == exact:
+            logits = hidden.to(exact) @ weight.T
+        else:
+            logits = torch.mm(hidden, weight.T, out_dtype=exact)
     if bias is not None:
         logits += bias
-    return logits.div_(temperature.unsqueeze(1))
+    return logits
 
 
 def _chunks(n: int, size: int) -> Iterator[slice]:

@@ -1,258 +1,303 @@
 """Decoding with CUDA graphs: one launch per token instead of hundreds of kernel launches.
 
-A graph repeats recorded kernels on fixed memory. Batches are therefore padded to a few sizes, and
-all graphs share one KV cache. Import this module lazily: it requires PyTorch and transformers.
+A graph repeats recorded kernels on fixed memory. Rows are therefore decoded in a memory with fixed
+places, where each row has its own length and joins or leaves at any step. A graph is recorded for
+each number of places and slots that is needed. Import this module lazily: it requires PyTorch and
+transformers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers import PreTrainedModel
 
-from coevo_gym.agents.lm.prefix_cache import Ids, KeysAndValues, PrefixCache
+from coevo_gym.agents.lm.cached_attention import draw_tokens, next_logits_in_slots
+from coevo_gym.agents.lm.prefix_cache import KeysAndValues, SequenceCache
 
 logger = logging.getLogger(__name__)
 
 _MIN_SLOTS = 256
-_ROOM = 64  # minimum number of free slots of a new batch
 _GPU_SHARE = 0.5
 
-Forward = Callable[[PreTrainedModel, Tensor, Tensor, Tensor, Cache], Tensor]
-"""Computes (B, V) logits of the next tokens from a model, ids, attention mask, positions, cache."""
-Draw = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Draws (B,) ids from logits, temperatures and uniform numbers, with their log-probabilities."""
 
-
-class Begun(NamedTuple):
-    """A batch whose prompts have been processed and whose first tokens have been drawn.
+class DecodedRow(Protocol):
+    """A token sequence in a batch, whose last token is still to be processed.
 
     Attributes:
-        ids: (B, 1) tokens to process next.
-        positions: (B, 1) positions of these tokens.
-        temperatures: (B,) divisors of the logits; 0 samples greedily.
-        uniforms: (B, N) uniform numbers for the next N draws.
-        seen: (B, T) bool, False for padding.
-        layers: keys and values of each layer, both of shape (B, heads, T, width).
+        cache: keys and values of the tokens before it; None while they are in a decoder's memory.
+        n_processed: number of these tokens.
+        last_id: id of the token.
+        temperature: divisor of the logits; 0 samples greedily.
+        uniform: number in [0, 1) for the next draw.
     """
 
-    ids: Tensor
-    positions: Tensor
-    temperatures: Tensor
-    uniforms: Tensor
-    seen: Tensor
-    layers: KeysAndValues
+    cache: SequenceCache | None
+    n_processed: int
+
+    @property
+    def last_id(self) -> int: ...  # noqa: D102
+    @property
+    def temperature(self) -> float: ...  # noqa: D102
+    @property
+    def uniform(self) -> float: ...  # noqa: D102
+
+
+class Drawn(NamedTuple):
+    """The next tokens of rows, their log-probabilities, and the number of rows with padding."""
+
+    ids: list[int]
+    logprobs: list[float]
+    n_padded: int
+
+
+@dataclass
+class GraphCounts:
+    """Counts of a decoder's work so far.
+
+    Attributes:
+        captures: CUDA graphs recorded.
+        capture_s: wall time of recording, in seconds.
+        declined: batches decoded without the decoder, because memory was short.
+    """
+
+    captures: int = 0
+    capture_s: float = 0.0
+    declined: int = 0
 
 
 class GraphDecoder:
-    """A decoder that captures a CUDA graph for each batch size and replays it for every token.
+    """A decoder that records a CUDA graph for each batch size and replays it for every token.
 
-    A graph is captured when its size is first needed, and again after the KV cache has grown. If
-    the weights are changed in place, the graphs stay valid. On a CPU, the same steps run without
-    graphs.
+    Rows join a batch in any order. The memory grows when more or longer rows join; all graphs are
+    then recorded again. If the weights are changed in place, the graphs stay valid. On a CPU, the
+    same steps run without graphs.
 
     Args:
-        model: model in evaluation mode, with a cache that can be truncated.
-        forward: see :data:`Forward`.
-        draw: see :data:`Draw`.
+        model: model in evaluation mode.
+
+    Attributes:
+        model: the model.
+        counts: see :class:`GraphCounts`.
     """
 
-    def __init__(self, model: PreTrainedModel, forward: Forward, draw: Draw) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self._forward, self._draw = partial(forward, model), draw
-        self._memory: KeysAndValues = ()  # of each layer, without a shape
+        self.counts = GraphCounts()
+        self._memory: KeysAndValues = ()  # of each layer, (places, heads, slots, width)
+        self._places: dict[int, int] = {}  # id of a row -> its place
+        self._rows: dict[int, DecodedRow] = {}  # by place
         self._steps: dict[tuple[int, int], tuple[_Step, Callable[[], None]]] = {}
         self._pool: Any = None
         self._works = True
+        self._warned_of: set[str] = set()
 
     @property
     def n_bytes(self) -> int:
-        """Size of the decoder's KV cache in bytes."""
-        return _n_bytes(self._memory)
+        """Size of the decoder's memory in bytes."""
+        return sum(part.nbytes for pair in self._memory for part in pair)
 
-    def start_batch(self, batch: Begun) -> GraphBatch | None:
-        """Continue decoding a batch; return None if memory runs out or CUDA graph capture fails."""
-        if not self._works or not self._has_memory_for(batch):
-            return None
-        try:
-            return GraphBatch(self, batch)
-        except RuntimeError as error:
-            if self._steps:
-                raise
-            self._works = False
-            logger.warning("sampling without CUDA graphs, reason=%s", str(error).split("\n")[0])
-            return None
+    def draw_tokens(self, rows: Sequence[DecodedRow]) -> Drawn | None:
+        """Process the last token of each row, and draw the next one.
 
-    def load_batch(self, batch: Begun) -> tuple[_Step, Callable[[], None]]:
-        """Copy a batch to a decoding step's buffers; return the step and a function to run it."""
-        n, length = batch.seen.shape
-        step, run = self._get_or_capture_step(_padded_shape(batch), batch.layers)
-        step.ids[:n], step.positions[:n] = batch.ids, batch.positions
-        step.temperatures[:n] = batch.temperatures
-        step.seen[:n, :length], step.seen[:n, length:] = batch.seen, False
-        step.slot.fill_(length)
-        for mine, theirs in zip(step.layers, batch.layers, strict=True):
+        Rows with a cache are moved into the decoder's memory; the others must be in it already.
+        Rows in the memory that are not given get a cache again.
+
+        Returns:
+            The tokens, or None if there is not enough memory; nothing has then changed.
+
+        Raises:
+            torch.OutOfMemoryError: if memory runs out in spite of the check; call :meth:`free`.
+        """
+        wanted = {id(row) for row in rows}
+        for row in [row for row in self._rows.values() if id(row) not in wanted]:
+            self.take_out(row)
+        if not self._make_room(rows):
+            return None
+        self._fill_gaps(rows)
+        for row in rows:
+            if row.cache is not None:
+                self._load(row)
+        places = [self._places[id(row)] for row in rows]
+        slots = padded_size(max(row.n_processed for row in rows) + 1)
+        size = (
+            1 << max(places).bit_length(),
+            min(max(_MIN_SLOTS, slots), self._memory[0][0].shape[2]),
+        )
+        step, run = self._get_or_capture_step(size)
+        inputs = torch.zeros(4, size[0], dtype=torch.double)
+        for row, place in zip(rows, places, strict=True):
+            values = row.last_id, row.n_processed, row.temperature, row.uniform
+            inputs[:, place] = torch.tensor(values, dtype=torch.double)
+        step.inputs.copy_(inputs)
+        run()
+        for row in rows:
+            row.n_processed += 1
+        ids, logprobs = step.outputs.tolist()
+        return Drawn(
+            [int(ids[place]) for place in places], [logprobs[place] for place in places], size[0]
+        )
+
+    def layers_of(self, row: DecodedRow) -> KeysAndValues:
+        """Return the keys and values of a row in the memory."""
+        place, n = self._places[id(row)], row.n_processed
+        return [(keys[place, :, :n], values[place, :, :n]) for keys, values in self._memory]
+
+    def take_out(self, row: DecodedRow) -> None:
+        """Move a row's keys and values from the memory to a cache of its own."""
+        row.cache = SequenceCache.copy_of(self.layers_of(row), row.n_processed)
+        self.drop(row)
+
+    def drop(self, row: DecodedRow) -> None:
+        """Remove a row from the memory, if it is in it."""
+        place = self._places.pop(id(row), None)
+        if place is not None:
+            del self._rows[place]
+
+    def free(self) -> None:
+        """Drop the memory, all graphs and all rows, whose keys and values are lost."""
+        self._steps.clear()
+        self._memory, self._pool = (), None  # a pool ends with its graphs
+        self._places.clear()
+        self._rows.clear()
+
+    def _make_room(self, rows: Sequence[DecodedRow]) -> bool:
+        """Grow the memory if these rows do not fit; return False if there is too little memory."""
+        n_places = 1 << (len(rows) - 1).bit_length()
+        n_slots = self._n_slots(rows)
+        like: KeysAndValues
+        if self._memory:
+            places, _, slots, _ = self._memory[0][0].shape
+            if n_places <= places and n_slots <= slots:
+                return True
+            n_places, n_slots = max(n_places, places), max(n_slots, slots)
+            like = [(keys[0], values[0]) for keys, values in self._memory]
+        else:
+            assert rows[0].cache is not None
+            like = rows[0].cache.layers
+        shapes = [
+            [(n_places, part.shape[0], n_slots, part.shape[2]) for part in pair] for pair in like
+        ]
+        itemsize, device = like[0][0].dtype.itemsize, like[0][0].device
+        needed = itemsize * sum(prod(shape) for pair in shapes for shape in pair)
+        if device.type == "cuda" and needed > (usable := usable_bytes(device)):
+            self._warn_once(
+                "memory",
+                f"the keys and values of {n_places} rows of {n_slots} tokens need "
+                f"{needed / 2**30:.1f} GiB, and {usable / 2**30:.1f} GiB are usable; a lower "
+                "rollout.max_envs needs less",
+            )
+            self.counts.declined += 1
+            return False
+        for row in list(self._rows.values()):
+            self.take_out(row)
+        self.free()
+        self._memory = [  # of zeros, because masked slots must be finite
+            (keys.new_zeros(of_keys), values.new_zeros(of_values))
+            for (keys, values), (of_keys, of_values) in zip(like, shapes, strict=True)
+        ]
+        return True
+
+    def _n_slots(self, rows: Sequence[DecodedRow]) -> int:
+        """Return the number of slots with which these rows have room for one more token."""
+        return max(_MIN_SLOTS, padded_size(max(row.n_processed for row in rows) + 1))
+
+    def _fill_gaps(self, rows: Sequence[DecodedRow]) -> None:
+        """Move rows down to lower places if fewer places would then suffice."""
+        size = 1 << (len(rows) - 1).bit_length()
+        free = (place for place in range(size) if place not in self._rows)
+        for place in sorted(place for place in self._rows if place >= size):
+            row, target = self._rows.pop(place), next(free)
+            for part in (part for pair in self._memory for part in pair):
+                part[target, :, : row.n_processed] = part[place, :, : row.n_processed]
+            self._rows[target], self._places[id(row)] = row, target
+
+    def _load(self, row: DecodedRow) -> None:
+        place = next(place for place in range(len(self._memory[0][0])) if place not in self._rows)
+        assert row.cache is not None
+        for mine, theirs in zip(self._memory, row.cache.layers, strict=True):
             for memory, part in zip(mine, theirs, strict=True):
-                memory[:n, :, :length] = part
-        return step, run
+                memory[place, :, : part.shape[1]] = part
+        row.cache = None
+        self._rows[place], self._places[id(row)] = row, place
 
-    def _has_memory_for(self, batch: Begun) -> bool:
-        needed = _n_bytes(batch.layers) * prod(_padded_shape(batch)) // batch.seen.numel()
-        if needed <= self.n_bytes or not batch.seen.is_cuda:
-            return True
-        return needed <= self.n_bytes + usable_bytes(batch.seen.device)
-
-    def _get_or_capture_step(
-        self, size: tuple[int, int], like: KeysAndValues
-    ) -> tuple[_Step, Callable[[], None]]:
-        rows, slots = size
-        shapes = [[(rows, part.shape[1], slots, part.shape[3]) for part in pair] for pair in like]
-        if not self._memory or prod(shapes[0][0]) > self._memory[0][0].numel():
-            self._steps.clear()
-            self._memory, self._pool = (), None  # a pool ends with its graphs
-            self._memory = [
-                (keys.new_zeros(prod(of_keys)), values.new_zeros(prod(of_values)))
-                for (keys, values), (of_keys, of_values) in zip(like, shapes, strict=True)
-            ]
+    def _get_or_capture_step(self, size: tuple[int, int]) -> tuple[_Step, Callable[[], None]]:
         if size not in self._steps:
-            layers = [
-                (keys[: prod(of_keys)].view(of_keys), values[: prod(of_values)].view(of_values))
-                for (keys, values), (of_keys, of_values) in zip(self._memory, shapes, strict=True)
-            ]
-            step = _Step(self._forward, self._draw, layers)
+            n, slots = size
+            layers = [(keys[:n, :, :slots], values[:n, :, :slots]) for keys, values in self._memory]
+            step = _Step(partial(next_logits_in_slots, self.model), layers)
             self._steps[size] = step, self._capture(step)
         return self._steps[size]
 
     def _capture(self, step: _Step) -> Callable[[], None]:
-        """Capture a decoding step in a CUDA graph; return a function that runs the step."""
-        if not step.seen.is_cuda:
+        """Record a decoding step in a CUDA graph; return a function that runs the step."""
+        if step.inputs.device.type != "cuda" or not self._works:
             return step.run
+        began = perf_counter()
+        try:
+            graph = self._record(step)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._works = False
+            self._warn_once("capture", str(error).split("\n")[0])
+            return step.run
+        self.counts.captures += 1
+        self.counts.capture_s += perf_counter() - began
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    def _record(self, step: _Step) -> Any:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         half = torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
         # Weights that autocast has converted before would not change with the weights.
         with torch.autocast("cuda", *half, cache_enabled=False):
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                step.run()  # overwrites first slots; libraries allocate memory in the first run
+                step.run()  # libraries allocate memory in the first run
             torch.cuda.current_stream().wait_stream(stream)
             # Other threads, such as the learner's, may use the GPU meanwhile.
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 step.run()
         self._pool = graph.pool()
-        return graph.replay
+        return graph
 
-
-class GraphBatch:
-    """A batch in a decoder's memory. The memory has room for one batch only.
-
-    Finished rows stay in the batch until a smaller size suffices. If all slots are used, the batch
-    is moved to a size with more slots.
-    """
-
-    def __init__(self, decoder: GraphDecoder, batch: Begun) -> None:
-        self._load_batch = decoder.load_batch
-        self._step, self._run = decoder.load_batch(batch)
-        self._uniforms, self._length = batch.uniforms, batch.seen.shape[1]
-        self._places = list(range(len(batch.seen)))  # rows of the step
-
-    def draw_tokens(self) -> tuple[list[int], list[float]]:
-        """Process the next tokens, and draw one token per row with its log-probability."""
-        n = len(self._uniforms)
-        self._step.uniforms[:n] = self._uniforms[:, 0]
-        self._run()
-        self._uniforms, self._length = self._uniforms[:, 1:], self._length + 1
-        ids, logprobs = self._step.ids.squeeze(1).tolist(), self._step.logprobs.tolist()
-        return [ids[place] for place in self._places], [logprobs[place] for place in self._places]
-
-    def continue_with_rows(self, rows: Sequence[int]) -> None:
-        """Continue with only the given rows."""
-        self._places = [self._places[row] for row in rows]
-        n, slots = self._step.seen.shape
-        if padded_size(len(rows)) == n and self._length < slots:
-            return
-        index, step = torch.tensor(self._places, device=self._step.seen.device), self._step
-        moved = Begun(
-            ids=step.ids[index],
-            positions=step.positions[index],
-            temperatures=step.temperatures[index],
-            uniforms=self._uniforms[index],
-            seen=step.seen[index, : self._length],
-            layers=[
-                (keys[index, :, : self._length], values[index, :, : self._length])
-                for keys, values in step.layers
-            ],
-        )
-        self._step, self._run = self._load_batch(moved)
-        self._uniforms, self._places = moved.uniforms, list(range(len(index)))
-
-    def cache_row(self, row: int, ids: Ids, stored: PrefixCache) -> None:
-        """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
-        place = self._places[row]
-        stored.put_row(ids, self._step.layers, place, self._step.seen[place])
+    def _warn_once(self, kind: str, reason: str) -> None:
+        if kind not in self._warned_of:
+            self._warned_of.add(kind)
+            logger.warning("sampling without CUDA graphs, reason=%s", reason)
 
 
 class _Step:
-    """A decoding step with fixed tensor shapes: it reads one token per row and draws the next.
-
-    The drawn tokens are the inputs of the next step.
+    """A decoding step with fixed tensor shapes: it reads one token per place and draws the next.
 
     Attributes:
-        ids, positions, temperatures: as in :class:`Begun`.
-        seen: (B, slots) bool, True for the slots that a row's tokens attend to.
-        slot: (1,) slot where the next tokens are stored.
-        uniforms: (B,) uniform numbers for the next draw.
-        logprobs: (B,) log-probabilities of the drawn tokens.
-        layers: keys and values of each layer, both of shape (B, heads, slots, width).
+        inputs: (4, B) fp64: id and position of each token, divisor of its logits, and uniform
+            number for the draw. Places that are not in use have zeros.
+        outputs: (2, B) fp64: ids of the drawn tokens, and their log-probabilities.
     """
 
-    def __init__(self, forward: Callable[..., Tensor], draw: Draw, layers: KeysAndValues) -> None:
-        rows, _, slots, _ = layers[0][0].shape
-        with layers[0][0].device:
-            self.ids = torch.zeros(rows, 1, dtype=torch.long)
-            self.positions = torch.zeros_like(self.ids)
-            self.temperatures, self.logprobs = torch.ones(rows), torch.zeros(rows)
-            self.uniforms = torch.zeros(rows, dtype=torch.double)
-            # Unused rows attend to all slots, because attention to none is undefined.
-            self.seen = torch.ones(rows, slots, dtype=torch.bool)
-            self.slot = torch.zeros(1, dtype=torch.long)
-        self.layers = layers
-        self._forward, self._draw = forward, draw
-        self._cache = Cache(layers=[_SlotLayer(*pair, self.slot) for pair in layers])
+    def __init__(self, logits: Callable[..., Tensor], layers: KeysAndValues) -> None:
+        keys = layers[0][0]
+        self.inputs = keys.new_zeros(4, len(keys), dtype=torch.double)
+        self.outputs = torch.zeros_like(self.inputs[:2])
+        self._logits, self._layers = logits, layers
 
     @torch.no_grad()
     def run(self) -> None:
-        """Process the current tokens, and replace them with the next tokens."""
-        self.seen.index_fill_(1, self.slot, True)
-        mask = self.seen[:, None, None]  # (B, 1, 1, slots)
-        logits = self._forward(self.ids, mask, self.positions, self._cache)
-        ids, logprobs = self._draw(logits, self.temperatures, self.uniforms)
-        self.ids.copy_(ids.unsqueeze(1))
-        self.logprobs.copy_(logprobs)
-        self.positions += 1
-        self.slot += 1
-
-
-class _SlotLayer(DynamicLayer):
-    """A fixed-size key-value cache for one layer, where each decoding step fills the next slot."""
-
-    def __init__(self, keys: Tensor, values: Tensor, slot: Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._memory, self._slot = (keys, values), slot
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Write keys and values of shape (B, heads, 1, width); return those of all slots."""
-        for memory, new in zip(self._memory, (key_states, value_states), strict=True):
-            memory.index_copy_(2, self._slot, new)
-        return self._memory
+        """Process the tokens in ``inputs``, and draw the next ones."""
+        ids, places = self.inputs[:2].long()
+        logits = self._logits(ids, places, self._layers)
+        draws = draw_tokens(logits, self.inputs[2].to(logits.dtype), self.inputs[3])
+        self.outputs.copy_(torch.stack([part.double() for part in draws]))
 
 
 def usable_bytes(device: torch.device) -> int:
@@ -271,13 +316,3 @@ def padded_size(n: int) -> int:
     """
     power = 1 << (n - 1).bit_length()
     return power * 3 // 4 if n <= power * 3 // 4 else power
-
-
-def _padded_shape(batch: Begun) -> tuple[int, int]:
-    """Return the padded row and slot counts for a batch."""
-    n, length = batch.seen.shape
-    return padded_size(n), max(_MIN_SLOTS, padded_size(length + _ROOM))
-
-
-def _n_bytes(layers: KeysAndValues) -> int:
-    return sum(part.nbytes for pair in layers for part in pair)

@@ -33,6 +33,8 @@ SLOW_BF16 = (
 )
 NEEDS = ("A language model needs PyTorch, transformers and peft.", "train")
 """Arguments of :func:`coevo_gym.provision.explain_missing` for imports of these packages."""
+CPU_PREFIX_CACHE_GIB = 4.0
+"""Default of ``prefix_cache_gib`` on a CPU."""
 HALF_ON = "cuda"
 """Device type that computes in bf16 by default."""
 COMPILED_ON = "cuda"
@@ -56,10 +58,11 @@ class LocalModelConfig(FrozenModel):
     """Maximum number of tokens in a sequence; None for the model's own limit."""
     pack_tokens: int = Field(default=16_384, ge=1)
     """Maximum number of tokens per forward pass; a longer sequence gets its own pass."""
-    prefix_cache_gib: float = Field(default=4.0, ge=0)
+    prefix_cache_gib: float | None = Field(default=None, ge=0)
     """Size in GiB of the key-value cache for past conversations, used when sampling with
-    transformers. The cache lets each turn process only the new tokens. The least recently used
-    conversations are evicted first. With 0, each turn reprocesses the whole conversation."""
+    transformers; None for 4 on a CPU, and for a quarter of the free memory on a GPU. The cache lets
+    each turn process only the new tokens. If it is too small, some conversations are kept and the
+    others are processed again in each turn; with 0, all are."""
 
 
 class ModelConfig(LocalModelConfig):
@@ -248,11 +251,9 @@ class LanguageModel:
             return FrozenAdapter(self)
         frozen = copy.copy(self)
         if self._half:
-            from coevo_gym.agents.lm.causal_lm import half_copy
+            from coevo_gym.agents.lm.causal_lm import half_copy, residual_in_fp32
 
-            frozen.model = half_copy(self.model)
-            # Embeddings in bf16 would make the sum of all layers' outputs bf16, too.
-            frozen.model.get_input_embeddings().register_forward_hook(_output_to_fp32)
+            frozen.model = residual_in_fp32(half_copy(self.model))
         else:
             frozen.model = copy.deepcopy(self.model).eval().requires_grad_(False)
         return frozen
@@ -466,10 +467,6 @@ class FrozenAdapter:
         """Restore the state from :meth:`state_dict`."""
         self._weights = {name: weight.to(self._of.device) for name, weight in state.items()}
         return self
-
-
-def _output_to_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
-    return output.float()
 
 
 def _input_ids(segment: Segment) -> tuple[int, ...]:

@@ -238,11 +238,7 @@ def sequence_attention(
             f"{type(module).__name__} cannot be trained on packed sequences ({why}). Use a "
             "model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
-    device = query.device.type
-    if torch.is_autocast_enabled(device):
-        # The rotary embedding may have converted queries and keys to fp32.
-        half = torch.get_autocast_dtype(device)
-        query, key, value = query.to(half), key.to(half), value.to(half)
+    query, key, value = in_autocast_dtype(query, key, value)
     if dropout == 0 and _supports_varlen(query):
         return _varlen_attention(
             query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window
@@ -254,7 +250,7 @@ def sequence_attention(
         if not lengths[number]:  # other parts contain all of the sequence's tokens
             continue
         q, k, v = queries[number], _concatenate_parts(path, keys), _concatenate_parts(path, values)
-        mask = _causal_mask(q.shape[2], k.shape[2], sliding_window, q.device)
+        mask = causal_mask(q.shape[2], k.shape[2], sliding_window, q.device)
         outputs.append(
             scaled_dot_product_attention(
                 q,
@@ -276,7 +272,16 @@ def _concatenate_parts(path: Path, parts: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2)
 
 
-def _causal_mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
+def in_autocast_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Convert to autocast's dtype under autocast: rotary embeddings may return fp32."""
+    device = query.device.type
+    if not torch.is_autocast_enabled(device):
+        return query, key, value
+    half = torch.get_autocast_dtype(device)
+    return query.to(half), key.to(half), value.to(half)
+
+
+def causal_mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
     """Return the attention mask for the last ``own`` tokens, or None for plain causal attention."""
     if own == length and (width is None or length <= width):
         return None

@@ -1,232 +1,196 @@
-"""A cache that keeps attention keys and values, so that no token is processed twice.
+"""Attention keys and values of token sequences, kept so that no token is processed twice.
 
-Import this module lazily: it requires PyTorch and transformers.
+Import this module lazily: it requires PyTorch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
-from transformers import Cache, DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
 
-Ids = tuple[int, ...]
+from coevo_gym.agents.lm.answers import Ids
+
+Tokens = NDArray[np.int64]
 KeysAndValues = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of each layer, both of shape (heads, tokens, width)."""
 MIN_SHARED = 16
 """Minimum length, in tokens, of a shared prefix that is computed once."""
-_ROOM = 64  # tokens for which a batch initially allocates memory; it grows
+_ROOM = 64  # minimum number of free slots after growth
+_STALE = 2.0  # a sequence not continued for this many times the usual wait is evicted first
+_FADING = 0.98  # weight of earlier waits in the usual wait
 
 
-class Stored(NamedTuple):
-    """A cached sequence: its token ids (T,), its keys and values per layer, and their size."""
+class SequenceCache:
+    """The keys and values of one token sequence in all layers, in memory that grows.
 
-    ids: NDArray[np.int64]
-    layers: KeysAndValues
-    n_bytes: int
+    Attributes:
+        length: number of tokens whose keys and values are stored in every layer.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._layers: list[tuple[Tensor, Tensor]] = []  # (1, heads, slots, width) each
+
+    @classmethod
+    def copy_of(cls, layers: KeysAndValues, n: int) -> SequenceCache:
+        """Copy the first ``n`` tokens of another sequence."""
+        copied = cls()
+        for number, (keys, values) in enumerate(layers):
+            copied.append(number, keys[None, :, :n], values[None, :, :n])
+        copied.length = n
+        return copied
+
+    @property
+    def n_bytes(self) -> int:
+        """Allocated memory in bytes."""
+        return sum(part.nbytes for pair in self._layers for part in pair)
+
+    @property
+    def layers(self) -> KeysAndValues:
+        """Stored keys and values of each layer, without the free slots."""
+        n = self.length
+        return [(keys[0, :, :n], values[0, :, :n]) for keys, values in self._layers]
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write keys and values of new tokens after the stored ones, without changing ``length``.
+
+        Args:
+            layer: number of the layer; the first pass must fill the layers in order.
+            keys: (1, heads, N, width) of the new tokens.
+            values: as ``keys``.
+
+        Returns:
+            (1, heads, length + N, width) keys and values of all tokens.
+        """
+        end = self.length + keys.shape[2]
+        if layer == len(self._layers):
+            mine = _enlarged(keys, 0, end + _ROOM), _enlarged(values, 0, end + _ROOM)
+            self._layers.append(mine)
+        my_keys, my_values = self._layers[layer]
+        if end > my_keys.shape[2]:
+            slots = end + max(_ROOM, end // 4)
+            my_keys, my_values = (
+                _enlarged(part, self.length, slots) for part in (my_keys, my_values)
+            )
+            self._layers[layer] = my_keys, my_values
+        my_keys[:, :, self.length : end] = keys
+        my_values[:, :, self.length : end] = values
+        return my_keys[:, :, :end], my_values[:, :, :end]
 
 
-class CachedStart(NamedTuple):
-    """A cached sequence, and the number ``n`` of leading tokens that it shares with a prompt."""
+def _enlarged(part: Tensor, length: int, slots: int) -> Tensor:
+    """Return memory with more slots that begins with the first ``length`` tokens."""
+    larger = part.new_empty(1, part.shape[1], slots, part.shape[3])
+    larger[:, :, :length] = part[:, :, :length]
+    return larger
 
-    n: int = 0
-    stored: Stored | None = None
 
-    def layer_keys_and_values(self, number: int) -> tuple[Tensor, Tensor] | None:
-        """Return a layer's cached keys and values, or None if nothing is cached."""
-        if self.stored is None:
-            return None
-        keys, values = self.stored.layers[number]
-        return keys[:, : self.n], values[:, : self.n]
+class _Stored(NamedTuple):
+    ids: Tokens
+    cache: SequenceCache
+    stored_at: int  # number of earlier lookups
 
 
 class PrefixCache:
-    """A memory-bounded cache of the keys and values of the most recently used sequences.
+    """A memory-bounded store of sequences that later prompts may begin with.
 
-    A prompt continues from the cached sequence with the longest common prefix, even if that
-    sequence continues differently. A cache of 0 bytes is disabled.
+    A prompt continues from the stored sequence with the longest common prefix, even if that
+    sequence goes on differently. A prompt that contains all of a stored sequence takes its memory
+    over without a copy.
 
-    Attributes:
-        read: number of prompt tokens computed so far.
-        reused: number of prompt tokens taken from the cache so far.
+    If memory is short, sequences that no prompt has continued for unusually long are evicted.
+    Otherwise, the stored sequences stay and the new one is dropped: conversations take turns, so
+    the one stored last is needed last. Evicting the least recently used sequence instead would
+    evict each one shortly before its next turn.
+
+    Args:
+        max_bytes: maximum size; 0 stores nothing.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.read = self.reused = 0
-        self._stored: dict[Ids, Stored] = {}  # most recently used last
+        self._stored: dict[Ids, _Stored] = {}  # oldest first
+        self._lookups = 0
+        self._wait = 0.0  # lookups between storing a sequence and continuing it
 
     @property
     def n_bytes(self) -> int:
-        """Size of the KV cache, in bytes."""
-        return sum(stored.n_bytes for stored in self._stored.values())
+        """Size of the stored keys and values in bytes."""
+        return sum(stored.cache.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
-        """Drop all cached sequences. Call this whenever the weights change."""
+        """Drop all sequences. Call this whenever the weights change."""
         self._stored.clear()
+        self._lookups, self._wait = 0, 0.0
 
-    def find(self, prompt: Ids) -> CachedStart:
-        """Return the longest cached prefix of a prompt, excluding the prompt's last token."""
-        ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
+    def match(self, ids: Tokens) -> tuple[int, Ids | None]:
+        """Find the stored sequence that shares the longest prefix with ``ids``.
+
+        Returns:
+            Length of the prefix, and the sequence; 0 and None if no token is shared.
+        """
+        best, key = 0, None
         for name, stored in self._stored.items():
             n = common_prefix_length(ids, stored.ids)
-            if n > best.n:
-                best, key = CachedStart(n, stored), name
-        if key is not None:
-            self._stored[key] = self._stored.pop(key)
-        return best
+            if n > best:
+                best, key = n, name
+        return best, key
 
-    def put_row(self, ids: Ids, layers: KeysAndValues, row: int, seen: Tensor) -> None:
-        """Add a batch row whose tokens occupy the slots where the (T,) mask ``seen`` is True.
+    def take(self, key: Ids, n: int) -> SequenceCache:
+        """Return the first ``n`` tokens of a sequence from :meth:`match`, to be continued.
 
-        Keys and values of the batch have the shape (B, heads, T, width).
+        A sequence that is taken whole leaves the store.
         """
-        slots = seen.nonzero().squeeze(1)
-        self.put(ids, [(keys[row][:, slots], values[row][:, slots]) for keys, values in layers])
+        stored = self._stored[key]
+        if n < len(key):
+            return SequenceCache.copy_of(stored.cache.layers, n)
+        del self._stored[key]
+        self._wait = max(self._lookups - stored.stored_at, self._wait * _FADING)
+        return stored.cache
 
-    def put(self, ids: Ids, layers: KeysAndValues) -> None:
-        """Add a sequence to the cache, and drop any cached prefixes of it."""
-        array = np.asarray(ids)
-        n_bytes = sum(part.nbytes for pair in layers for part in pair)
-        if n_bytes > self.max_bytes:
+    def count_lookup(self) -> None:
+        """Count a prompt that has begun; the count measures how long sequences are stored."""
+        self._lookups += 1
+
+    def put(self, ids: Ids, cache: SequenceCache) -> None:
+        """Store a sequence if there is room, and drop stored prefixes of it."""
+        array, size = np.asarray(ids), cache.n_bytes
+        if size > self.max_bytes:
             return
-        for name, stored in list(self._stored.items()):
-            if len(stored.ids) <= len(ids) and common_prefix_length(stored.ids, array) == len(
-                stored.ids
-            ):
-                del self._stored[name]
-        self._stored[ids] = Stored(array, layers, n_bytes)
-        excess = self.n_bytes - self.max_bytes
-        for name in list(self._stored):
-            if excess <= 0:
-                break
-            excess -= self._stored.pop(name).n_bytes
-
-
-def has_truncatable_cache(model: PreTrainedModel) -> bool:
-    """Return True if the model's cache can be truncated to any prefix of a sequence.
-
-    A sliding window or a recurrent state cannot be truncated.
-    """
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
-
-
-def shared_prefixes(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
-    """Yield batches of shared prompt prefixes, so that each prefix is computed only once.
-
-    The prefix shared by all prompts comes first, then longer prefixes shared by some prompts,
-    so that each batch continues from previous batches. The last token of each prompt is excluded.
-    """
-    levels: dict[int, list[Ids]] = {}
-
-    def collect_prefixes(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect shared prefixes longer than ``read`` tokens from a sorted group of prompts."""
-        if len(group) < 2:
-            return
-        # In a sorted group, the first and the last sequence have the shortest common prefix.
-        n = min(
-            common_prefix_length(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1
-        )
-        if n - read >= MIN_SHARED:
-            levels.setdefault(level, []).append(group[0][:n])
-            read, level = n, level + 1
-        for _, part in groupby(group, key=lambda prompt: prompt[n : n + 1]):
-            rest = list(part)
-            if len(rest) < len(group):
-                collect_prefixes(rest, read, level)
-
-    collect_prefixes(sorted(prompts), 0, 0)
-    for level in sorted(levels):
-        yield levels[level]
-
-
-class BatchLayer(DynamicLayer):
-    """A batch's keys and values in one layer, written in place into preallocated memory.
-
-    Args:
-        beginnings: cached keys and values of each row; None for rows without cached tokens.
-        begun: number of cached tokens of the longest row; other rows are left-padded.
-        room: maximum number of tokens to be added.
-    """
-
-    def __init__(
-        self, beginnings: Sequence[tuple[Tensor, Tensor] | None], *, begun: int, room: int
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._beginnings, self._length, self._room = beginnings, begun, room
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate memory for keys and values, and copy the cached keys and values into it."""
-        self.dtype, self.device = key_states.dtype, key_states.device
-        ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
-        self.keys = self._allocate_and_fill(key_states, ready, 0)
-        self.values = self._allocate_and_fill(value_states, ready, 1)
-        self._beginnings = ()
-        self.is_initialized = True
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Append keys and values of shape (B, heads, tokens, width); return all keys and values."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
-        start, self._length = self._length, self._length + key_states.shape[-2]
-        if self._length > self.keys.shape[-2]:
-            more = max(self._length - start, self.keys.shape[-2] // 2)
-            self.keys, self.values = (
-                functional.pad(part, (0, 0, 0, more)) for part in (self.keys, self.values)
-            )
-        self.keys[:, :, start : self._length] = key_states
-        self.values[:, :, start : self._length] = value_states
-        return self.keys_and_values()
-
-    def get_seq_length(self) -> int:
-        """Return the number of tokens per row, including padding."""
-        return self._length
-
-    def keys_and_values(self) -> tuple[Tensor, Tensor]:
-        """Return the (B, heads, tokens, width) keys and values of all tokens, with padding."""
-        assert self.keys is not None
-        assert self.values is not None
-        return self.keys[:, :, : self._length], self.values[:, :, : self._length]
-
-    def _allocate_and_fill(self, like: Tensor, ready: int, part: int) -> Tensor:
-        rows, heads, _, width = like.shape
-        buffer = like.new_zeros(rows, heads, ready, width)  # padding must be finite
-        for row, beginning in zip(buffer, self._beginnings, strict=True):
-            if beginning is not None:
-                row[:, self._length - beginning[part].shape[-2] : self._length] = beginning[part]
-        return buffer
-
-
-def make_batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: int) -> Cache:
-    """Create a cache for a batch whose rows continue from cached sequences.
-
-    At most ``room`` tokens are added per row.
-    """
-    plain = DynamicCache(config=model.config)
-    if not has_truncatable_cache(model):
-        return plain
-    begun = max(start.n for start in starts)
-    return Cache(
-        layers=[
-            BatchLayer(
-                [start.layer_keys_and_values(number) for start in starts], begun=begun, room=room
-            )
-            for number in range(len(plain.layers))
+        covered = [
+            name
+            for name, stored in self._stored.items()
+            if common_prefix_length(stored.ids, array) == len(stored.ids)
         ]
-    )
+        free = self.max_bytes - self.n_bytes
+        free += sum(self._stored[name].cache.n_bytes for name in covered)
+        evicted = self._stale_before_room(size - free, except_for=covered)
+        if evicted is None:
+            return
+        for name in (*covered, *evicted):
+            del self._stored[name]
+        self._stored[ids] = _Stored(array, cache, self._lookups)
+
+    def _stale_before_room(self, excess: int, except_for: Sequence[Ids]) -> list[Ids] | None:
+        """Return stale sequences whose eviction frees ``excess`` bytes; None if too few are stale.
+
+        Until a sequence has been continued, all sequences from before the last lookup are stale.
+        """
+        evicted = list[Ids]()
+        for name, stored in self._stored.items():
+            if excess <= 0 or self._lookups - stored.stored_at <= _STALE * self._wait:
+                break  # all later sequences were stored later
+            if name not in except_for:
+                evicted.append(name)
+                excess -= stored.cache.n_bytes
+        return evicted if excess <= 0 else None
 
 
-def common_prefix_length(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+def common_prefix_length(one: Tokens, other: Tokens) -> int:
     """Return the length of the longest common prefix of two sequences."""
     n = min(len(one), len(other))
     differing = np.flatnonzero(one[:n] != other[:n])

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, Self
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from coevo_gym.agents.chat.format import ChatFormat
-from coevo_gym.agents.lm.language_model import NEEDS, FrozenAdapter, LanguageModel, ModelConfig
+from coevo_gym.agents.lm.answers import AnswerSampler, Ask, Sampled, SamplingCounts
+from coevo_gym.agents.lm.language_model import (
+    CPU_PREFIX_CACHE_GIB,
+    NEEDS,
+    FrozenAdapter,
+    LanguageModel,
+    ModelConfig,
+)
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
@@ -20,15 +28,16 @@ from coevo_gym.provision import explain_missing
 with explain_missing(*NEEDS):
     import torch
 
-    from coevo_gym.agents.lm.causal_lm import half_copy, update_half_copy
-    from coevo_gym.agents.lm.graphs import GraphDecoder
-    from coevo_gym.agents.lm.padded import Ask, Sampled, make_graph_decoder, sample_padded
+    from coevo_gym.agents.lm.causal_lm import half_copy, residual_in_fp32, update_half_copy
+    from coevo_gym.agents.lm.graphs import GraphCounts, GraphDecoder, usable_bytes
     from coevo_gym.agents.lm.prefix_cache import PrefixCache
+    from coevo_gym.agents.lm.sampler import TokenSampler
 
 GRAPHS_ON = "cuda"
 """Device type on which answers are decoded with CUDA graphs."""
 _PROMPT_PASSES = 4  # a prompt's forward pass stores no activations, so it may be larger
-_KEPT_BYTES = 2**31  # a decoder with more memory is dropped before updates
+_KEPT_BYTES = 2**31  # a decoder with more memory is freed before an update of unknown size
+_UPDATE_MARGIN = 0.75  # of the usable memory, which is half of the free memory: 1.5 times in all
 
 
 class TransformersPolicy(LanguageModel):
@@ -38,8 +47,9 @@ class TransformersPolicy(LanguageModel):
     ``generation_config`` end an answer. Top-p, top-k, penalties and other settings in it are
     ignored, because they would make the log-probabilities differ from the trainer's.
 
-    Answers are sampled in left-padded batches, from which finished rows are removed. Each token of
-    a conversation is computed only once; see :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
+    Answers are sampled in a batch that prompts join and answers leave at any time; see
+    :class:`coevo_gym.agents.lm.sampler.TokenSampler`. Each token of a conversation is computed only
+    once; see :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
     On a GPU, tokens are decoded with CUDA graphs; see
     :class:`coevo_gym.agents.lm.graphs.GraphDecoder`.
 
@@ -54,6 +64,8 @@ class TransformersPolicy(LanguageModel):
 
     Attributes:
         format: conversion of messages to token ids.
+        sampling_counts: counts of tokens and passes; see
+            :class:`coevo_gym.agents.lm.sampler.SamplingCounts`.
 
     Raises:
         ConfigError: if the settings do not fit this machine or this model.
@@ -70,17 +82,21 @@ class TransformersPolicy(LanguageModel):
         self.format = ChatFormat(
             self.tokenizer, thinking=thinking, end_ids=_end_ids(self.model.generation_config)
         )
-        self._rng = np.random.default_rng(seed)
+        self._seed, self._rng = seed, np.random.default_rng(seed)
         self._half_copy: Any = None
         self._half_version = -1
         self._prefixes: PrefixCache | None = None
-        self._prefixes_of = (-1, -1)
+        self._prefixes_of: tuple[int, ...] = ()
         self._decoder: GraphDecoder | None = None
+        self._n_frees = 0  # times that the memory used for sampling was freed
+        self._update_bytes: int | None = None  # GPU memory that an update takes
+        self.sampling_counts, self._counts_taken = SamplingCounts(), SamplingCounts()
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Sample an answer to each prompt, and record the temperature in each decision.
 
-        Gradients left over from the last update are dropped to free their memory.
+        Gradients left over from the last update are dropped to free their memory. Prompts without a
+        seed are drawn with the policy's own generator, in order.
 
         At temperature 0, log-probabilities are 0. An answer is truncated at the end of the model's
         context (``Finish.LENGTH``); a prompt that fills the context is not answered
@@ -91,43 +107,27 @@ class TransformersPolicy(LanguageModel):
             ModelError: if the chat template rejects its messages.
         """
         prompts = [_require_prompt(request) for request in requests]
-        asks: dict[int, Ask] = {}
-        trained: dict[int, tuple[int, ...]] = {}
-        for i, prompt in enumerate(prompts):
-            if prompt.after is None:
-                ids = self.format.prompt_ids(prompt.messages, prompt.tools)
-            else:
-                ids = self.format.prompt_ids_after(prompt.after, prompt.messages, prompt.tools)
-            longest = len(ids)
-            if prompt.trained is not None:
-                trained[i] = self.format.prompt_ids(prompt.trained, prompt.tools)
-                longest = max(longest, len(trained[i]))
-            room = self.max_context - longest
-            if room > 0:
-                temperature, most = prompt.sampling
-                asks[i] = Ask(ids, float(temperature), min(most, room))
-        completions = [Completion("", None, Finish.OVERFLOW)] * len(prompts)
-        if not asks:
-            return completions
-        self.model.zero_grad(set_to_none=True)
-        sampled = self._sample(list(asks.values()))
-        for (i, ask), answer in zip(asks.items(), sampled, strict=True):
-            decision = TokenDecision(
-                ask.prompt,
-                answer.ids,
-                answer.logprobs,
-                ask.temperature,
-                self.version,
-                trained.get(i),
-            )
-            stopped = answer.ids[-1] in self.format.stop_ids
-            completions[i] = Completion(
-                self.format.opened + self.format.decode(answer.ids),
-                decision,
-                Finish.STOP if stopped else Finish.LENGTH,
-                Usage(calls=1, prompt_tokens=len(ask.prompt), completion_tokens=len(answer.ids)),
-            )
-        return completions
+        completions = dict[int, Completion]()
+        with self.stream() as answers:
+            for place, prompt in enumerate(prompts):
+                answers.add(place, prompt)
+            while len(answers):
+                completions.update(answers.step())
+        return [completions[place] for place in range(len(prompts))]
+
+    @contextmanager
+    def stream(self) -> Iterator[TokenStream]:
+        """Sample answers to prompts that may be added while others are sampled.
+
+        A prompt with a seed always gets the same draws. If the weights change while an answer is
+        sampled, its tokens so far are kept, and the rest is sampled with the new weights; its
+        decision has the version of the first token.
+        """
+        answers = TokenStream(self)
+        try:
+            yield answers
+        finally:
+            answers.close()
 
     def encode_demonstration(
         self, messages: Sequence[Message], text: str, tools: str = ""
@@ -142,12 +142,65 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Switch between sampling and training; training frees the memory used for sampling."""
+        """Switch between sampling and training; training frees the memory used for sampling.
+
+        CUDA graphs are kept, with their memory, if there is room for them beside an update. They
+        cannot be kept without it, because a graph's addresses are fixed.
+        """
         super().train(mode)
-        if mode and self._prefixes is not None:
-            self._prefixes.clear()
-        if mode and self._decoder is not None and self._decoder.n_bytes > _KEPT_BYTES:
-            self._decoder = None
+        decoder = self._decoder
+        if mode:
+            self._n_frees += 1
+            if self._prefixes is not None:
+                self._prefixes.clear()
+            if decoder is not None and not self._has_room_beside(decoder):
+                decoder.free()
+        if decoder is not None and self._update_bytes is None and self.device.type == "cuda":
+            if mode:
+                torch.cuda.reset_peak_memory_stats(self.device)
+                self._before_update = torch.cuda.memory_allocated(self.device)
+            else:
+                peak = torch.cuda.max_memory_allocated(self.device)
+                self._update_bytes = peak - self._before_update
+
+    def _has_room_beside(self, decoder: GraphDecoder) -> bool:
+        """Return True if an update fits into memory beside a decoder."""
+        if decoder.n_bytes <= _KEPT_BYTES:
+            return True
+        if self._update_bytes is None:
+            return False
+        return usable_bytes(self.device) >= _UPDATE_MARGIN * self._update_bytes
+
+    def take_sampling_metrics(self) -> dict[str, float]:
+        """Return metrics of all sampling since the last call.
+
+        Returns:
+            Prompt tokens that were processed and reused, sampled tokens, token positions in all
+            passes, and mean rows per pass. On a GPU, also the share of tokens that were decoded
+            without a graph, and the number of captured graphs with the seconds that this took.
+            Empty if nothing was sampled.
+        """
+        now = dataclasses.replace(self.sampling_counts)
+        counts, self._counts_taken = now - self._counts_taken, now
+        if not counts.sampled:
+            return {}
+        metrics = {
+            "prompt_tokens_read": float(counts.read),
+            "prompt_tokens_reused": float(counts.reused),
+            "tokens_drawn": float(counts.sampled),
+            "tokens_fed": float(counts.fed),
+        }
+        if counts.passes:
+            metrics["rows_per_pass"] = counts.rows / counts.passes
+        if self._decoder is not None:
+            captured = self._decoder.counts
+            metrics |= {
+                "graphless_share": 1.0 - counts.decoded_with_graph / max(1, counts.decoded),
+                "graph_captures": float(captured.captures),
+                "graph_capture_s": captured.capture_s,
+            }
+            self._decoder.counts = GraphCounts()
+        return metrics
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
         """Return a frozen copy of the current model; see :meth:`LanguageModel.frozen_copy`."""
@@ -155,6 +208,7 @@ class TransformersPolicy(LanguageModel):
         if isinstance(frozen, TransformersPolicy):
             frozen._rng = copy.deepcopy(self._rng)
             frozen._half_copy = frozen._prefixes = frozen._decoder = None
+            frozen.sampling_counts, frozen._counts_taken = SamplingCounts(), SamplingCounts()
         return frozen
 
     @contextmanager
@@ -164,12 +218,12 @@ class TransformersPolicy(LanguageModel):
         The context uses a separate prefix cache, because prefixes computed in different batches
         differ in their last bits.
         """
-        before = self._rng, self._prefixes, self._prefixes_of
-        self._rng, self._prefixes = np.random.default_rng(seed), None
+        before = self._seed, self._rng, self._prefixes, self._prefixes_of
+        self._seed, self._rng, self._prefixes = seed, np.random.default_rng(seed), None
         try:
             yield
         finally:
-            self._rng, self._prefixes, self._prefixes_of = before
+            self._seed, self._rng, self._prefixes, self._prefixes_of = before
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version, the trained weights and the state of the random number generator."""
@@ -186,37 +240,52 @@ class TransformersPolicy(LanguageModel):
         self._half_copy = self._prefixes = self._decoder = None
         return self
 
-    def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
+    def _make_sampler(self) -> AnswerSampler[int]:
         model = self._refresh_sampling_model()
-        precision = self._autocast(self.device) if model is self.model else nullcontext()
-        with precision, torch.compiler.set_stance("force_eager"):  # layers compiled for updates
-            return sample_padded(
-                model,
-                asks,
-                stop_ids=self.format.stop_ids,
-                seed=int(self._rng.integers(2**63)),
-                max_prompt_tokens=_PROMPT_PASSES * self.config.pack_tokens,
-                prefixes=self._refresh_prefixes(),
-                decoder=self._get_or_make_decoder(model),
-            )
-
-    def _get_or_make_decoder(self, model: Any) -> GraphDecoder | None:
         if self.device.type != GRAPHS_ON:
-            return None
-        if self._decoder is None or self._decoder.model is not model:
-            self._decoder = make_graph_decoder(model)
-        return self._decoder
+            self._decoder = None
+        elif self._decoder is None or self._decoder.model is not model:
+            self._decoder = GraphDecoder(model)
+        return TokenSampler(
+            model,
+            stop_ids=self.format.stop_ids,
+            max_pass_tokens=_PROMPT_PASSES * self.config.pack_tokens,
+            prefixes=self._refresh_prefixes(),
+            decoder=self._decoder,
+            counts=self.sampling_counts,
+        )
+
+    @contextmanager
+    def _sampling_precision(self) -> Iterator[None]:
+        """Compute as the learner does in a ``with`` block, without compiling layers."""
+        with self._autocast(self.device), torch.compiler.set_stance("force_eager"):
+            yield
+
+    def _sampling_state(self) -> tuple[int, ...]:
+        """Return numbers that change whenever keys and values become invalid."""
+        # PyTorch counts in-place changes of weights, so this detects changes by any code.
+        weights = sum(weight._version for weight in self.parameters())
+        return self.version, weights, self._n_frees
+
+    def _seed_of(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return the seed of a prompt's draws."""
+        if prompt.seed:
+            return (self._seed, *prompt.seed)
+        return (int(self._rng.integers(2**63)),)
 
     def _refresh_prefixes(self) -> PrefixCache:
         """Return the prefix cache, emptied if the weights have changed since it was filled."""
-        # PyTorch counts in-place changes of weights, so this detects changes by any code.
-        state = self.version, sum(weight._version for weight in self.parameters())
-        if self._prefixes is None:
-            self._prefixes = PrefixCache(int(self.config.prefix_cache_gib * 2**30))
-        elif self._prefixes_of != state:
-            self._prefixes.clear()
+        state = self._sampling_state()
+        if self._prefixes is None or self._prefixes_of != state:
+            self._prefixes = PrefixCache(self._prefix_cache_bytes())
         self._prefixes_of = state
         return self._prefixes
+
+    def _prefix_cache_bytes(self) -> int:
+        gib = self.config.prefix_cache_gib
+        if gib is None and self.device.type == "cuda":
+            return usable_bytes(self.device) // 2
+        return int((CPU_PREFIX_CACHE_GIB if gib is None else gib) * 2**30)
 
     def _refresh_sampling_model(self) -> Any:
         """Return the model to sample from: the model itself or, on a GPU, a bf16 copy.
@@ -229,11 +298,99 @@ class TransformersPolicy(LanguageModel):
         if not trained_in_bf16 or self.device.type == "cpu":
             return self.model
         if self._half_copy is None:
-            self._half_copy, self._half_version = half_copy(self.model), self.version
+            self._half_copy, self._half_version = (
+                residual_in_fp32(half_copy(self.model)),
+                self.version,
+            )
         elif self._half_version != self.version:
             update_half_copy(self._half_copy, self.model)
             self._half_version = self.version
         return self._half_copy
+
+
+class TokenStream:
+    """Answers that a policy samples together; see :meth:`TransformersPolicy.stream`."""
+
+    def __init__(self, policy: TransformersPolicy) -> None:
+        self._policy = policy
+        self._sampler: AnswerSampler[int] | None = None  # made for the first prompt that fits
+        self._state: tuple[int, ...] = ()
+        self._asked: dict[int, _Asked] = {}
+        self._overflown: list[int] = []
+
+    def __len__(self) -> int:
+        """Return the number of answers that have not been returned."""
+        return len(self._asked) + len(self._overflown)
+
+    def add(self, key: int, request: Request) -> None:
+        """Add a prompt, whose answer :meth:`step` will return with the given key.
+
+        Raises:
+            ConfigError: if the request is not a prompt, or its sampling settings are invalid.
+            ModelError: if the chat template rejects its messages.
+        """
+        prompt, policy = _require_prompt(request), self._policy
+        if prompt.after is None:
+            ids = policy.format.prompt_ids(prompt.messages, prompt.tools)
+        else:
+            ids = policy.format.prompt_ids_after(prompt.after, prompt.messages, prompt.tools)
+        trained = None
+        if prompt.trained is not None:
+            trained = policy.format.prompt_ids(prompt.trained, prompt.tools)
+        room = policy.max_context - max(len(ids), len(trained or ()))
+        if room <= 0:
+            self._overflown.append(key)
+            return
+        temperature, most = prompt.sampling
+        ask = Ask(ids, float(temperature), min(most, room), policy._seed_of(prompt))
+        self._refresh_sampler().add(key, ask)
+        self._asked[key] = _Asked(ask, trained, policy.version)
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """Sample the next token of each answer, and return the answers that ended."""
+        overflown, self._overflown = self._overflown, []
+        completions = [(key, Completion("", None, Finish.OVERFLOW)) for key in overflown]
+        if not self._asked:
+            return completions
+        sampler = self._refresh_sampler()
+        with self._policy._sampling_precision():
+            ended = sampler.step()
+        return completions + [(key, self._complete(key, answer)) for key, answer in ended]
+
+    def close(self) -> None:
+        """Drop all unfinished answers."""
+        if self._sampler is not None:
+            self._sampler.withdraw()
+
+    def _refresh_sampler(self) -> AnswerSampler[int]:
+        """Return a sampler with the current weights, which goes on with all unfinished answers."""
+        state = self._policy._sampling_state()
+        if self._sampler is None or self._state != state:
+            unfinished = [] if self._sampler is None else self._sampler.withdraw()
+            self._policy.model.zero_grad(set_to_none=True)
+            self._sampler, self._state = self._policy._make_sampler(), state
+            for one in unfinished:
+                self._sampler.add(*one)
+        return self._sampler
+
+    def _complete(self, key: int, answer: Sampled) -> Completion:
+        ask, trained, version = self._asked.pop(key)
+        form = self._policy.format
+        decision = TokenDecision(
+            ask.prompt, answer.ids, answer.logprobs, ask.temperature, version, trained
+        )
+        return Completion(
+            form.opened + form.decode(answer.ids),
+            decision,
+            Finish.STOP if answer.ids[-1] in form.stop_ids else Finish.LENGTH,
+            Usage(calls=1, prompt_tokens=len(ask.prompt), completion_tokens=len(answer.ids)),
+        )
+
+
+class _Asked(NamedTuple):
+    ask: Ask
+    trained: tuple[int, ...] | None
+    version: int
 
 
 def _end_ids(config: Any) -> tuple[int, ...]:

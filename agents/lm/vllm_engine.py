@@ -14,14 +14,23 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
+from coevo_gym.agents.lm.answers import NOTHING, Ask, Sampled, SamplingCounts, Unfinished
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.provision import install_hint
@@ -29,8 +38,7 @@ from coevo_gym.provision import install_hint
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from coevo_gym.agents.lm.padded import Ask, Sampled
-
+KeyT = TypeVar("KeyT", bound=Hashable)
 LM_HEAD = "lm_head.weight"
 COLDEST = 0.01
 """Lowest temperature above 0 that vLLM supports."""
@@ -97,6 +105,8 @@ class VLLMEngine:
         config = config or VLLMConfig()
         _require_one_process()
         self.holds: object = None
+        self._running: dict[str, VLLMRequest] = {}
+        self._n_started = 0
         self._shapes = checkpoint_shapes(folder)
         self._vllm, cache = import_vllm(), config.kv_cache_gib
         with _preserve_process_state():
@@ -121,44 +131,56 @@ class VLLMEngine:
                     "a full context) or gpu_memory_utilization, or set kv_cache_gib."
                 ) from error
 
-    def generate(
-        self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
-    ) -> list[Sampled]:
-        """Sample one answer per prompt in a single batch.
+    def start(self, request: VLLMRequest) -> None:
+        """Start sampling an answer, or go on after its tokens so far.
 
-        Args:
-            asks: prompts with their sampling settings; prompt and answer must fit into
-                ``max_context``.
-            seeds: seed of each draw. The same weights, prompt and seed give the same draw up to
-                rounding, which may depend on the batch.
-            stop_ids: ids that end an answer.
-
-        Returns:
-            One answer per prompt, in order. Log-probabilities refer to the distribution that was
-            sampled from; they are 0 if greedy.
+        The same weights, prompt and seed give the same draws up to rounding, which may depend on
+        the batch.
 
         Raises:
-            ConfigError: if vLLM does not support a temperature.
-            ModelError: if the engine fails, or does not finish an answer.
+            ConfigError: if vLLM does not support the temperature.
+            ModelError: if the engine fails.
         """
-        params = [
-            self._sampling_params(ask, seed, stop_ids)
-            for ask, seed in zip(asks, seeds, strict=True)
-        ]
-        if not asks:
-            return []
-        prompts = [{"prompt_token_ids": list(ask.prompt)} for ask in asks]
+        self._n_started += 1
+        name = str(self._n_started)
+        params = self._sampling_params(request)
+        prompt = {"prompt_token_ids": [*request.ask.prompt, *request.ids]}
+        with self._attribute_errors():
+            self._llm.llm_engine.add_request(name, prompt, params)
+        self._running[name] = request
+
+    def step(self) -> None:
+        """Sample the next token of all running requests.
+
+        Raises:
+            ModelError: if the engine fails, or gives up on a request.
+        """
+        with self._attribute_errors(), _preserve_torch_generators():
+            outputs = self._llm.llm_engine.step()
+        for output in outputs:
+            request = self._running.get(output.request_id)
+            if request is None:
+                continue
+            request.receive(output)
+            if request.has_ended:
+                del self._running[output.request_id]
+
+    def stop(self, requests: Collection[VLLMRequest]) -> None:
+        """Stop running requests; their tokens so far are kept."""
+        names = [name for name, request in self._running.items() if request in requests]
+        self._llm.llm_engine.abort_request(names)
+        for name in names:
+            del self._running[name]
+
+    @contextmanager
+    def _attribute_errors(self) -> Iterator[None]:
         try:
-            with _preserve_torch_generators():
-                outputs = self._llm.generate(prompts, params, use_tqdm=False)
+            yield
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"vLLM failed on a batch of {len(asks)} prompts: {error}") from error
-        return [
-            _to_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)
-        ]
+            raise ModelError(f"vLLM failed while sampling: {error}") from error
 
     def load_weights(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
-        """Replace all weights and clear the prefix cache.
+        """Replace all weights and clear the prefix cache. Running requests go on after it.
 
         ``weights`` yields each weight with its name in the checkpoint, including the LM head even
         if it is tied to the embedding. It is called twice, first to check the names, so that
@@ -170,6 +192,8 @@ class VLLMEngine:
         """
         self.holds = None
         check_shapes({name: tuple(value.shape) for name, value in weights()}, self._shapes)
+        running = [*self._running.values()]
+        self.stop(running)
         try:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
             forgotten = self._llm.reset_prefix_cache()
@@ -179,8 +203,11 @@ class VLLMEngine:
             raise ModelError(
                 "vLLM could not clear the old weights' prefix cache: requests are still running."
             )
+        for request in running:
+            self.start(request)
 
-    def _sampling_params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
+    def _sampling_params(self, request: VLLMRequest) -> Any:
+        ask, n_begun = request.ask, len(request.ids)
         if 0 < ask.temperature < COLDEST:
             raise ConfigError(
                 f"vLLM's temperature must be 0 (greedy) or at least {COLDEST}, got "
@@ -188,15 +215,107 @@ class VLLMEngine:
             )
         return self._vllm.SamplingParams(
             temperature=ask.temperature,
-            max_tokens=ask.max_tokens,
+            max_tokens=ask.max_tokens - n_begun,
             # Log-probabilities are renormalised over the tokens in top_p and top_k, so keep all.
             top_p=1.0,
             top_k=0,
-            seed=seed,
+            seed=int(np.random.SeedSequence([*ask.seed, n_begun]).generate_state(1)[0]),
             logprobs=0,
-            stop_token_ids=list(stop_ids),
+            stop_token_ids=list(request.stop_ids),
             detokenize=False,
+            output_kind=self._vllm.sampling_params.RequestOutputKind.DELTA,
         )
+
+
+class VLLMRequest:
+    """An answer that vLLM samples.
+
+    Attributes:
+        ask: the prompt with its sampling settings.
+        stop_ids: ids that end the answer.
+        ids: token ids so far.
+        logprobs: their log-probabilities; 0 if greedy.
+        has_ended: True if the answer is complete.
+    """
+
+    def __init__(self, ask: Ask, stop_ids: Sequence[int], begun: Sampled) -> None:
+        self.ask, self.stop_ids = ask, stop_ids
+        self.ids, self.logprobs = list(begun.ids), list(begun.logprobs)
+        self.has_ended = False
+
+    def receive(self, output: Any) -> None:
+        """Add the new tokens in one of vLLM's outputs.
+
+        Raises:
+            ModelError: if vLLM does not finish the answer.
+        """
+        new = output.outputs[0]
+        self.ids += new.token_ids
+        if self.ask.temperature == 0:
+            self.logprobs += [0.0] * len(new.token_ids)
+        else:
+            pairs = zip(new.token_ids, new.logprobs, strict=True)
+            self.logprobs += [float(logprobs[token].logprob) for token, logprobs in pairs]
+        self.has_ended = bool(output.finished)
+        if self.has_ended and new.finish_reason not in ("stop", "length"):
+            raise ModelError(f"vLLM gave up on a prompt: {new.finish_reason}.")
+
+
+class VLLMSampler(Generic[KeyT]):
+    """An :class:`~coevo_gym.agents.lm.sampler.AnswerSampler` that samples with vLLM.
+
+    Several samplers may share an engine; a step of one advances the requests of all.
+
+    Args:
+        engine: the engine.
+        stop_ids: ids that end an answer.
+        counts: counts to add to; new counts by default.
+    """
+
+    def __init__(
+        self, engine: VLLMEngine, stop_ids: Sequence[int], counts: SamplingCounts | None = None
+    ) -> None:
+        self._engine, self._stop_ids = engine, stop_ids
+        self._counts = counts or SamplingCounts()
+        self._requests: dict[KeyT, VLLMRequest] = {}
+
+    def __len__(self) -> int:
+        """Return the number of answers that have not been returned."""
+        return len(self._requests)
+
+    def add(self, key: KeyT, ask: Ask, begun: Sampled = NOTHING) -> None:
+        """Add a prompt; see :class:`~coevo_gym.agents.lm.sampler.AnswerSampler`.
+
+        Raises:
+            ConfigError: if vLLM does not support the temperature.
+            ModelError: if the engine fails.
+        """
+        request = VLLMRequest(ask, self._stop_ids, begun)
+        self._engine.start(request)
+        self._requests[key] = request
+
+    def step(self) -> list[tuple[KeyT, Sampled]]:
+        """Sample a token for each request, and return the answers that ended.
+
+        Raises:
+            ModelError: if the engine fails, or gives up on a request.
+        """
+        if not any(request.has_ended for request in self._requests.values()):
+            self._engine.step()
+        ended = [(key, one) for key, one in self._requests.items() if one.has_ended]
+        for key, request in ended:
+            del self._requests[key]
+            self._counts.sampled += len(request.ids)
+        return [(key, Sampled(tuple(one.ids), tuple(one.logprobs))) for key, one in ended]
+
+    def withdraw(self) -> list[Unfinished[KeyT]]:
+        """Remove all unfinished answers, and return them in the order of addition."""
+        self._engine.stop(self._requests.values())
+        requests, self._requests = self._requests, {}
+        return [
+            Unfinished(key, one.ask, Sampled(tuple(one.ids), tuple(one.logprobs)))
+            for key, one in requests.items()
+        ]
 
 
 def _require_one_process() -> None:
@@ -269,18 +388,6 @@ def check_shapes(
         raise ModelError(
             f"The weights do not match those that vLLM was started with. {differences}."
         )
-
-
-def _to_sampled(output: Any, ask: Ask) -> Sampled:
-    from coevo_gym.agents.lm.padded import Sampled
-
-    if output.finish_reason not in ("stop", "length"):
-        raise ModelError(f"vLLM gave up on a prompt: {output.finish_reason}.")
-    ids = tuple(output.token_ids)
-    if ask.temperature == 0:
-        return Sampled(ids, (0.0,) * len(ids))
-    pairs = zip(ids, output.logprobs, strict=True)
-    return Sampled(ids, tuple(float(logprobs[token].logprob) for token, logprobs in pairs))
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from coevo_gym.agents.lm.answers import AnswerSampler, Ask, run_to_end
 from coevo_gym.agents.lm.language_model import NEEDS, ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
-from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine, import_vllm
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine, VLLMSampler, import_vllm
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.trajectory import Segment
 from coevo_gym.provision import explain_missing
@@ -17,7 +18,6 @@ with explain_missing(*NEEDS):
     import torch
     from transformers.utils.hub import cached_file
 
-    from coevo_gym.agents.lm.padded import Ask, Sampled
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Maximum mean difference in nats between vLLM's log-probabilities and the learner's, by dtype.
@@ -74,10 +74,9 @@ class VLLMPolicy(TransformersPolicy):
         self.engine.holds = None
         return super().load_state_dict(state)
 
-    def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
+    def _make_sampler(self) -> AnswerSampler[int]:
         self._sync_weights()
-        seeds = self._rng.integers(2**31, size=len(asks)).tolist()
-        return self.engine.generate(asks, seeds, stop_ids=self.format.stop_ids)
+        return VLLMSampler(self.engine, self.format.stop_ids, self.sampling_counts)
 
     def _sync_weights(self) -> None:
         """Load this policy's weights into the shared engine unless they are already loaded."""
@@ -95,7 +94,9 @@ class VLLMPolicy(TransformersPolicy):
         """
         vocabulary = self.model.get_input_embeddings().num_embeddings
         prompt = tuple(token % vocabulary for token in range(3, 100, 12))
-        (answer,) = self.engine.generate([Ask(prompt, 1.0, _PROBED)], [0], stop_ids=())
+        probe = VLLMSampler[int](self.engine, stop_ids=())
+        probe.add(0, Ask(prompt, 1.0, _PROBED))
+        ((_, answer),) = run_to_end(probe)
         sampled = (False,) * len(prompt) + (True,) * len(answer.ids)
         segment = Segment(prompt + answer.ids, sampled, answer.logprobs)
         with torch.no_grad():

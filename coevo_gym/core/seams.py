@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -293,6 +294,37 @@ class Agent(Protocol):
         ...
 
 
+class ActStream(Protocol):
+    """An agent's responses in several episodes, each returned as soon as it is ready."""
+
+    def __len__(self) -> int:
+        """Return the number of views without a response."""
+        ...
+
+    def add(self, key: int, view: View, seed: tuple[int, ...]) -> None:
+        """Request the response to a view, which :meth:`step` will return with the given key.
+
+        Args:
+            key: identifier that is not in use.
+            view: the agent's view.
+            seed: seed of the agent's draws.
+        """
+        ...
+
+    def step(self) -> list[tuple[int, Act]]:
+        """Advance all responses by one token, and return those that are ready."""
+        ...
+
+
+@runtime_checkable
+class StreamingAgent(Agent, Protocol):
+    """An agent that responds in each episode as soon as it can."""
+
+    def stream(self) -> AbstractContextManager[ActStream] | None:
+        """Return a context manager for a stream of responses; None if the agent has none."""
+        ...
+
+
 class Sampling(NamedTuple):
     """Sampling parameters of a policy.
 
@@ -349,6 +381,8 @@ class Prompt:
             text of a chat request's ``tools``; "" for none.
         after: the answer that the chat continues, with exactly its prompt ids and sampled ids;
             supported only by policies that sample tokens in this process. None for a new chat.
+        seed: seed of the draws, for policies that sample tokens in this process; () for the
+            policy's own generator.
     """
 
     messages: tuple[Message, ...]
@@ -358,6 +392,7 @@ class Prompt:
     purpose: str = ""
     tools: str = ""
     after: TokenDecision | None = None
+    seed: tuple[int, ...] = ()
 
 
 Request = Choice | Prompt
@@ -404,6 +439,31 @@ class Policy(Protocol):
 
     def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
         """Return one completion per request, in order."""
+        ...
+
+
+class AnswerStream(Protocol):
+    """Answers that a policy samples together, while further requests may be added."""
+
+    def __len__(self) -> int:
+        """Return the number of answers that have not ended."""
+        ...
+
+    def add(self, key: int, request: Request) -> None:
+        """Add a request, whose answer :meth:`step` will return with the given key."""
+        ...
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """Sample the next token of each answer, and return the answers that ended."""
+        ...
+
+
+@runtime_checkable
+class StreamingPolicy(Policy, Protocol):
+    """A policy whose answers end one by one, so that no request waits for the longest answer."""
+
+    def stream(self) -> AbstractContextManager[AnswerStream]:
+        """Return a context manager for a stream of answers; unfinished ones are dropped."""
         ...
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, cast
 
 import gymnasium as gym
 
 from coevo_gym.core.errors import BudgetSpent, EnvBackendError, ModelError
-from coevo_gym.core.seams import Act, Agent
+from coevo_gym.core.seams import Act, ActStream, Agent
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.core.transcript import RoleAndText
@@ -84,6 +84,10 @@ class LiveEpisode(Generic[RecordT]):
         self._seen.record(self._inner.view)
         return None
 
+    def request_act(self, responses: ActStream) -> None:
+        """Request the agent's next response, with draws that belong to this episode and step."""
+        responses.add(self.index, self.view, (self._episode.seed, self.env_steps))
+
     def step(self, act: Act) -> Outcome[RecordT] | None:
         """Apply the agent's response, and return the outcome if the episode ends.
 
@@ -145,6 +149,25 @@ def ask_agent(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequenc
     """Request the agent's next response in each episode, and report the step and token counts."""
     report_activity(0, 0)
     acts = agent.act([episode.view for episode in episodes])
+    _report_acts(acts)
+    return acts
+
+
+def step_stream(
+    responses: ActStream, live: Mapping[int, LiveEpisode[RecordT]]
+) -> list[tuple[LiveEpisode[RecordT], Act]]:
+    """Advance all requested responses by one token, and return the episodes with a response.
+
+    Args:
+        responses: the agent's responses.
+        live: the live episodes by index.
+    """
+    report_activity(0, 0)
+    ready = [(live[key], act) for key, act in responses.step()]
+    _report_acts([act for _, act in ready])
+    return ready
+
+
+def _report_acts(acts: Sequence[Act]) -> None:
     steps = sum(act.end is None for act in acts)
     report_activity(steps, sum(act.usage.tokens for act in acts if act.usage is not NO_USAGE))
-    return acts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.seams import Agent, Guidance, Ticket
+from coevo_gym.core.seams import ActStream, Agent, Guidance, StreamingAgent, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.episodes.env_pool import EnvPool
@@ -29,7 +30,7 @@ from coevo_gym.episodes.episode import (
     RecordT,
     episode_of,
 )
-from coevo_gym.episodes.live import LiveEpisode, ask_agent
+from coevo_gym.episodes.live import LiveEpisode, ask_agent, step_stream
 from coevo_gym.episodes.stream import EpisodeStream
 
 Mode = Literal["lock_step", "async"]
@@ -70,6 +71,13 @@ class Runner:
     agent's acts depend on the view alone. An agent that samples its batches from one random stream
     samples different acts.
 
+    An agent that streams its responses, such as a language model in this process, never waits: an
+    episode whose answer ends takes its step, and its next prompt joins the running batch. In
+    lockstep mode with envs in this process, the order in which prompts join follows from the
+    sampled tokens alone, so a run repeats exactly. In ``"async"`` mode, or with worker processes,
+    it depends on how long the engines take: the draws are the same, but log-probabilities differ
+    in their last bits, which can change a token.
+
     Args:
         envs: pool of envs to run episodes in.
         mode: ``"lock_step"`` or ``"async"``.
@@ -107,8 +115,12 @@ class Runner:
             The outcome of each episode, finished or lost, in the order in which episodes end;
             ``index`` is the episode's index in ``episodes``.
         """
-        run = self._run_in_lock_step if self.mode == "lock_step" else self._run_async
-        return run(episodes, agent)
+        stream = agent.stream() if isinstance(agent, StreamingAgent) else None
+        if self.mode == "async" or (stream is not None and self.envs.workers is not None):
+            return self._run_async(episodes, agent)
+        if stream is not None:
+            return self._run_in_token_order(episodes, stream)
+        return self._run_in_lock_step(episodes, agent)
 
     def _run_in_lock_step(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent
@@ -133,9 +145,38 @@ class Runner:
                     if outcome is None:
                         live.append(asked[place])
                         continue
-                    if not (isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST):
-                        self.envs.put(asked[place].env)
-                    yield outcome
+                    yield self._release(asked[place], outcome)
+
+    def _run_in_token_order(
+        self, episodes: Sequence[Episode[RecordT]], stream: AbstractContextManager[ActStream]
+    ) -> Iterator[Outcome[RecordT]]:
+        waiting = deque(enumerate(episodes))
+        live: dict[int, LiveEpisode[RecordT]] = {}
+        with self.envs.lend_envs() as take, stream as responses:
+            while waiting or live:
+                while begun := self._admit(waiting, [*live.values()], take):
+                    for episode in begun:
+                        if (lost := episode.begin()) is not None:
+                            yield lost
+                            continue
+                        live[episode.index] = episode
+                        episode.request_act(responses)
+                if not live:
+                    return
+                for episode, act in step_stream(responses, live):
+                    if (outcome := episode.step(act)) is None:
+                        episode.request_act(responses)
+                        continue
+                    del live[episode.index]
+                    yield self._release(episode, outcome)
+
+    def _release(
+        self, episode: LiveEpisode[RecordT], outcome: Outcome[RecordT]
+    ) -> Outcome[RecordT]:
+        """Return the env of an ended episode to the pool, unless its engine failed."""
+        if not (isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST):
+            self.envs.put(episode.env)
+        return outcome
 
     def _admit(
         self,

@@ -17,12 +17,12 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Generic, Self, TypeVar
 
-from coevo_gym.core.seams import Agent
+from coevo_gym.core.seams import Agent, StreamingAgent
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import Episode, Lost, Outcome, RecordT
-from coevo_gym.episodes.live import LiveEpisode, ask_agent
+from coevo_gym.episodes.live import LiveEpisode, ask_agent, step_stream
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -86,7 +86,8 @@ class EpisodeStream(Generic[RecordT]):
     """A stream that runs episodes, stepping envs in threads and batching the agent's views.
 
     Batches form automatically: episodes whose engines finish while the agent works join the next
-    batch. A batch has at most ``envs.max_envs`` views.
+    batch. A batch has at most ``envs.max_envs`` views. If the agent streams its responses, each
+    episode joins the running batch before the next token, and leaves it when its response ends.
 
     The stream must be closed. Running episodes then end after their current step.
 
@@ -113,6 +114,8 @@ class EpisodeStream(Generic[RecordT]):
         self._take = self._scope.enter_context(envs.lend_envs())
         crew = Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](envs.max_envs)
         self._crew = self._scope.enter_context(crew)  # exits first, while the envs are open
+        stream = agent.stream() if isinstance(agent, StreamingAgent) else None
+        self._responses = None if stream is None else self._scope.enter_context(stream)
         self._live: set[LiveEpisode[RecordT]] = set()
         self._asking: list[LiveEpisode[RecordT]] = []
         self._ended: deque[tuple[LiveEpisode[RecordT], Outcome[RecordT]]] = deque()
@@ -175,7 +178,7 @@ class EpisodeStream(Generic[RecordT]):
     def _collect(self) -> None:
         """Collect finished engine steps, waiting for one if there is nothing else to do."""
         patience_s = None
-        if self._ended or self._should_ask():
+        if self._ended or self._should_ask() or self._is_sampling():
             patience_s = 0.0
         elif self._asking:
             patience_s = max(0.0, self._ask_at - monotonic())
@@ -187,8 +190,13 @@ class EpisodeStream(Generic[RecordT]):
                 self._ask_at = monotonic() + PATIENCE * self._took_s
             self._asking.append(live)
 
+    def _is_sampling(self) -> bool:
+        return self._responses is not None and len(self._responses) > 0
+
     def _should_ask(self) -> bool:
         """Return True if the agent should act: all episodes await an action, or time is up."""
+        if self._responses is not None:
+            return bool(self._asking) or self._is_sampling()
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at
@@ -197,10 +205,15 @@ class EpisodeStream(Generic[RecordT]):
         asking = sorted(self._asking, key=lambda live: live.index)
         self._asking = []
         began = monotonic()
-        acts = ask_agent(self._agent, asking)
+        if self._responses is None:
+            acts = [*zip(asking, ask_agent(self._agent, asking), strict=True)]
+        else:
+            for live in asking:
+                live.request_act(self._responses)
+            acts = step_stream(self._responses, {live.index: live for live in self._live})
         self._took_s = monotonic() - began
         self.busy_s += self._took_s
-        for live, act in zip(asking, acts, strict=True):
+        for live, act in acts:
             self._crew.submit(live, partial(live.step, act))
 
     def _release(self, live: LiveEpisode[RecordT], outcome: Outcome[RecordT]) -> None:

@@ -41,6 +41,8 @@ from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.evolving.evolver_models import Asked, AskedExplorer, Models
 from coevo_gym.runs.panels.leaks import refuse_leaks
 from coevo_gym.runs.panels.panel_files import EVALUATED, find_panel, is_panel, tasks_of_panel
+from coevo_gym.runs.planning.device import device_here
+from coevo_gym.runs.planning.memory import simultaneous_episodes
 from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 from coevo_gym.runs.tasks.demonstrations import read_demonstrations
 
@@ -235,14 +237,21 @@ class Assembly:
 
     def make_env_pool(self, split: str = "train") -> EnvPool:
         """Create the pool of envs for a split."""
-        settings = self.config.rollout
-        limit = settings.max_envs or self.env_class.max_live
+        limit = self.max_envs
         if self.config.policy.kind == "openai":
             # More episodes would wait for each other, and lose what they cost if all are stopped.
             limit = min(limit, self.config.policy.endpoint.max_concurrency)
-        return EnvPool(
-            lambda: self.make_env(split), max_envs=limit, n_workers=min(settings.workers, limit)
-        )
+        workers = min(self.config.rollout.workers, limit)
+        return EnvPool(lambda: self.make_env(split), max_envs=limit, n_workers=workers)
+
+    @cached_property
+    def max_envs(self) -> int:
+        """Maximum number of simultaneous episodes; see ``rollout.max_envs``."""
+        if self.config.rollout.max_envs is not None:
+            return self.config.rollout.max_envs
+        most, device = self.env_class.max_live, device_here(self.config.policy)
+        fitting = None if device is None else simultaneous_episodes(self.config, device)
+        return most if fitting is None else min(most, fitting)
 
     @cached_property
     def policy(self) -> LearnablePolicy:
@@ -334,7 +343,7 @@ class Assembly:
             explorer_settings=settings.explorer,
             gate_settings=settings.gates,
             tries=lambda temperature: self.agent(self.policy, temperature),
-            max_envs=self.config.rollout.max_envs or self.env_class.max_live,
+            max_envs=self.max_envs,
             analyst=lambda: self._analyst(arm),
             language_model=prompt is not None,
             answer_form=None if prompt is None else prompt.header.answer,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from coevo_gym.agents.lm import graphs  # noqa: E402
+from coevo_gym.agents.lm.answers import Ask, Sampled  # noqa: E402
 from coevo_gym.agents.lm.graphs import GraphDecoder, padded_size  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, Sampled, make_graph_decoder, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
+from coevo_gym.agents.lm.sampler import TokenSampler  # noqa: E402
+from tests.agents import sampling  # noqa: E402
 from tests.agents.test_prefix_cache import MODELS, ids  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -32,23 +36,16 @@ def model_and_decoder(name: str, device: str) -> tuple[Any, GraphDecoder]:
         with torch.random.fork_rng():
             torch.manual_seed(7)
             model = MODELS[name]().eval().double().to(device)
-        decoder = make_graph_decoder(model)
-        assert decoder is not None
-        _MADE[name, device] = model, decoder
+        _MADE[name, device] = model, GraphDecoder(model)
     return _MADE[name, device]
 
 
 def sample(
     model: Any, asks: Sequence[Ask], seed: int, decoder: GraphDecoder | None, cached: int = 2**20
 ) -> list[Sampled]:
-    return sample_padded(
-        model,
-        asks,
-        stop_ids=[STOP],
-        seed=seed,
-        max_prompt_tokens=200,
-        prefixes=PrefixCache(cached),
-        decoder=decoder,
+    prefixes = PrefixCache(cached)
+    return sampling.sample(
+        model, asks, seed=seed, max_pass_tokens=200, prefixes=prefixes, decoder=decoder
     )
 
 
@@ -67,7 +64,7 @@ asks = st.builds(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "sliding window"])
 @settings(max_examples=15)
 @given(st.lists(asks, min_size=1, max_size=9), st.integers(0, 2**62), st.sampled_from([0, 2**20]))
 def test_answers_with_and_without_a_graph_decoder_are_equal(
@@ -82,11 +79,10 @@ def test_answers_stay_equal_while_a_batch_gets_more_slots_and_fewer_rows(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "_MIN_SLOTS", 8)
-    monkeypatch.setattr(graphs, "_ROOM", 4)
     model, _ = model_and_decoder("llama", device)
-    decoder = make_graph_decoder(model)
-    assert decoder is not None
+    decoder = GraphDecoder(model)
     asked = [Ask((1 + i, 2, 3), 1.0, 10 * i + 1) for i in range(7)]
+    asked.append(Ask((8,) * 60, 1.0, 3))
     same(sample(model, asked, 5, decoder), sample(model, asked, 5, None))
     rows, slots = zip(*decoder._steps, strict=True)
     assert len(set(rows)) > 1
@@ -111,15 +107,29 @@ def test_the_decoder_uses_changed_weights(device: str) -> None:
     assert after != before
 
 
+def pretend_cuda(monkeypatch: pytest.MonkeyPatch, record: Callable[..., Any]) -> None:
+    """Let a decoder on a CPU record its steps with a stand-in for CUDA graphs."""
+
+    def capture(decoder: GraphDecoder, step: Any) -> Callable[[], None]:
+        step = SimpleNamespace(
+            inputs=SimpleNamespace(device=SimpleNamespace(type="cuda")), run=step.run
+        )
+        return real(decoder, step)
+
+    real = GraphDecoder._capture
+    monkeypatch.setattr(GraphDecoder, "_capture", capture)
+    monkeypatch.setattr(GraphDecoder, "_record", record)
+
+
 def test_a_failed_capture_falls_back_to_sampling_without_graphs_and_warns_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(GraphDecoder, "_capture", fail)
+    pretend_cuda(monkeypatch, fail)
     model, _ = model_and_decoder("llama", "cpu")
-    decoder = make_graph_decoder(model)
+    decoder = GraphDecoder(model)
     asked = [Ask((1, 2), 1.0, 9), Ask((3,), 1.0, 9)]
     with caplog.at_level(logging.WARNING, "coevo_gym"):
         for _ in range(2):
@@ -128,10 +138,75 @@ def test_a_failed_capture_falls_back_to_sampling_without_graphs_and_warns_once(
     assert messages == [
         "sampling without CUDA graphs, reason=operation not permitted when stream is capturing"
     ]
+    assert decoder.counts.captures == 0
 
 
-def test_a_model_with_a_sliding_window_has_no_graph_decoder() -> None:
-    assert make_graph_decoder(MODELS["sliding window"]().eval()) is None
+@pytest.mark.parametrize("failing", range(1, 7))
+@pytest.mark.parametrize("where", ["_record", "_make_room"])
+def test_running_out_of_memory_in_a_capture_or_in_growth_ends_no_run(
+    where: str, failing: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(graphs, "_MIN_SLOTS", 8)
+    calls = itertools.count(1)
+
+    def record(decoder: GraphDecoder, step: Any) -> Any:
+        if where == "_record" and next(calls) == failing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return SimpleNamespace(replay=step.run)
+
+    make_room = GraphDecoder._make_room
+
+    def grow(decoder: GraphDecoder, rows: Any) -> bool:
+        if where == "_make_room" and next(calls) == failing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return make_room(decoder, rows)
+
+    pretend_cuda(monkeypatch, record)
+    monkeypatch.setattr(GraphDecoder, "_make_room", grow)
+    model, _ = model_and_decoder("llama", "cpu")
+    decoder = GraphDecoder(model)
+    asked = [Ask((1 + i, 2, 3), 1.0, 6 * i + 2) for i in range(7)]
+    with caplog.at_level(logging.WARNING, "coevo_gym"):
+        answers = sample(model, asked, 5, decoder)
+    same(answers, sample(model, asked, 5, None))
+    assert next(calls) > failing
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("sampling ran out of memory")
+    assert "rollout.max_envs" in message
+
+
+def test_too_little_memory_for_a_batch_is_logged_once_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def too_little(decoder: GraphDecoder, rows: Any) -> bool:
+        decoder._warn_once("memory", "8 rows need 9.0 GiB")
+        decoder.counts.declined += 1
+        return False
+
+    monkeypatch.setattr(GraphDecoder, "_make_room", too_little)
+    model, _ = model_and_decoder("llama", "cpu")
+    decoder = GraphDecoder(model)
+    asked = [Ask((1, 2), 1.0, 9), Ask((3,), 1.0, 9)]
+    with caplog.at_level(logging.WARNING, "coevo_gym"):
+        for _ in range(2):
+            same(sample(model, asked, 1, decoder), sample(model, asked, 1, None))
+    assert len(caplog.records) == 1
+    assert decoder.counts.declined >= 2
+
+
+def test_rows_of_two_samplers_share_a_decoder() -> None:
+    model, _ = model_and_decoder("llama", "cpu")
+    decoder = GraphDecoder(model)
+    shared = {"stop_ids": [STOP], "max_pass_tokens": 200, "prefixes": PrefixCache(0)}
+    samplers = [TokenSampler[int](model, **shared, decoder=decoder) for _ in range(2)]
+    asked = [Ask((4, 5 + i), 1.0, 12, (8, i)) for i in range(4)]
+    for i, ask in enumerate(asked):
+        samplers[i % 2].add(i, ask)
+    answers = dict[int, Sampled]()
+    while any(len(sampler) for sampler in samplers):
+        for sampler in samplers:
+            answers.update(sampler.step())
+    same([answers[i] for i in range(4)], sample(model, asked, 8, None))
 
 
 @given(st.integers(1, 10_000))

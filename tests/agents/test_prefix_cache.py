@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from coevo_gym.agents.lm import padded  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
-from coevo_gym.agents.lm.prefix_cache import (  # noqa: E402
-    PrefixCache,
-    has_truncatable_cache,
-    shared_prefixes,
-)
+from coevo_gym.agents.lm import cached_attention  # noqa: E402
+from coevo_gym.agents.lm.answers import Ask, Sampled, SamplingCounts  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import PrefixCache, SequenceCache  # noqa: E402
+from tests.agents import sampling  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,8 +55,8 @@ def model(name: str, dtype: Any) -> Any:
 def sample(
     network: Any, asks: Sequence[Ask], prefixes: PrefixCache, **changed: Any
 ) -> list[Sampled]:
-    usual = {"stop_ids": [STOP], "seed": 3, "max_prompt_tokens": 200, "prefixes": prefixes}
-    return sample_padded(network, asks, **{**usual, **changed})
+    usual = {"seed": 3, "max_pass_tokens": 200, "prefixes": prefixes}
+    return sampling.sample(network, asks, **{**usual, **changed})
 
 
 ids = st.integers(1, VOCABULARY - 1)
@@ -125,14 +122,11 @@ def play(name: str, dtype: Any, script: Sequence[Call], max_bytes: int) -> list[
         for place, answer in zip(call.changes, plain, strict=True):
             histories[place] += answer.ids
         assert prefixes.n_bytes <= max_bytes
-    if not has_truncatable_cache(network):
-        assert prefixes.reused == 0
-        assert prefixes.n_bytes == 0
     return played
 
 
 scripts = st.lists(calls, min_size=1, max_size=8)
-memories = st.sampled_from([10**9, 40_000, 8_000])
+memories = st.sampled_from([10**9, 120_000, 30_000])
 """Room for all that is read, for some conversations, and for less than one."""
 
 
@@ -202,56 +196,138 @@ def test_sampled_ids_are_equal_with_and_without_a_cache_in_500_conversations(
         print(f"\n{name}: {len(decided)} scripts, {sum(decided)} draws decided by rounding in fp32")
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def sample_counted(
+    network: Any, asks: Sequence[Ask], prefixes: PrefixCache, seed: int = 3
+) -> tuple[list[Sampled], SamplingCounts]:
+    counts = SamplingCounts()
+    return sample(network, asks, prefixes, seed=seed, counts=counts), counts
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_each_token_is_computed_once(name: str) -> None:
     network, prefixes = model(name, torch.float32), PrefixCache(10**9)
     asks = [Ask(tuple(range(1, 31)) + (place % 2 + 1,) * 20, 1.0, 4) for place in range(8)]
-    sample(network, asks, prefixes)
-    # What all begin with, what each half of them shares, and then one token each.
-    assert prefixes.read == 30 + 2 * 19 + 8
+    _, counts = sample_counted(network, asks, prefixes)
+    # A whole prompt, what another half does not share with it, and then one token each.
+    assert counts.read == 50 + 20 + 6
     for _ in range(3):
-        read = prefixes.read
-        answers = sample(network, asks, prefixes)
-        assert prefixes.read - read == 8  # nothing but the last token of each prompt
+        answers, counts = sample_counted(network, asks, prefixes)
+        assert counts.read == 8  # nothing but the last token of each prompt
         asks = [
             Ask(ask.prompt + answer.ids + (7,) * 5, 1.0, 4)
             for ask, answer in zip(asks, answers, strict=True)
         ]
-        read = prefixes.read
-        sample(network, asks, prefixes)
-        assert prefixes.read - read == 8 * 6  # the answer's last token and five new ones
+        answers, counts = sample_counted(network, asks, prefixes)
+        assert counts.read == 8 * 6  # the answer's last token and five new ones
+        assert counts.reused == sum(len(ask.prompt) for ask in asks) - counts.read
+        assert counts.sampled == sum(len(answer.ids) for answer in answers)
+        assert counts.fed == counts.read + counts.sampled - len(asks)
+
+
+def converse(n: int, turns: int, max_bytes: int) -> SamplingCounts:
+    """Let ``n`` conversations of different lengths take turns; return the counts."""
+    network, prefixes, counts = (
+        model("llama", torch.float32),
+        PrefixCache(max_bytes),
+        SamplingCounts(),
+    )
+    histories = [(1 + i, 2, 3) * (2 + i % 5) for i in range(n)]
+    for turn in range(turns):
+        asks = [Ask(history, 1.0, 3 + (i + turn) % 5) for i, history in enumerate(histories)]
+        answers = sample(network, asks, prefixes, seed=turn, counts=counts)
+        histories = [
+            history + answer.ids + (5, 6)
+            for history, answer in zip(histories, answers, strict=True)
+        ]
+    return counts
+
+
+def test_a_cache_that_is_too_small_reads_less_than_none_in_proportion_to_its_size() -> None:
+    none = converse(10, 8, 0)
+    full = converse(10, 8, 10**9)
+    fed = [none.fed]
+    for share in (10, 4, 2):
+        counts = converse(10, 8, 10 * 30_000 // share)
+        assert counts.restarts == 0
+        assert counts.fed <= fed[-1]
+        fed.append(counts.fed)
+    assert full.fed <= fed[-1] < (none.fed + full.fed) / 2 * 1.1
 
 
 def test_an_answer_does_not_depend_on_its_batch() -> None:
     network = model("llama", torch.float64)
     asks = [Ask((1, 2, 3) * n, 1.0, 9) for n in (1, 9, 4, 20)]
     whole = sample(network, asks, PrefixCache(0))
-    alone = sample(network, asks, PrefixCache(0), max_prompt_tokens=1)
+    alone = sample(network, asks, PrefixCache(0), max_pass_tokens=1)
     assert [one.ids for one in whole] == [one.ids for one in alone]
     assert len({one.ids for one in sample(network, [asks[0]] * 6, PrefixCache(0))}) > 1
 
 
-def test_the_least_recently_used_prefix_is_evicted() -> None:
-    layers = [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))]
-    prefixes = PrefixCache(3 * 80)
-    for first in (1, 2, 3):
-        prefixes.put((first, 9, 9, 9, 9), layers)
-    assert prefixes.find((1, 9, 9, 9, 9, 9)).n == 5
-    prefixes.put((4, 9, 9, 9, 9), layers)
-    assert [prefixes.find((first, 9, 8)).n for first in (1, 2, 3, 4)] == [2, 0, 2, 2]
-    prefixes.put((5,), [(torch.zeros(1, 1, 99), torch.zeros(1, 1, 99))])  # larger than all
-    assert prefixes.n_bytes == 240
+def stored(n: int = 5) -> SequenceCache:
+    """A sequence of ``n`` tokens; with its free slots it takes 16 bytes a slot."""
+    cache = SequenceCache()
+    cache.append(0, torch.zeros(1, 1, n, 2), torch.zeros(1, 1, n, 2))
+    cache.length = n
+    return cache
+
+
+SIZE = stored().n_bytes
+
+
+def take(prefixes: PrefixCache, ids: tuple[int, ...]) -> int:
+    """Continue a stored sequence with the next tokens; return the length of its prefix."""
+    prefixes.count_lookup()
+    n, key = prefixes.match(np.asarray(ids))
+    if key is not None:
+        prefixes.take(key, n)
+    return n
+
+
+def sequence(first: int) -> tuple[int, ...]:
+    return (first, 9, 9, 9, 9)
+
+
+def test_a_full_cache_keeps_the_older_sequences_because_the_newest_is_read_last() -> None:
+    prefixes = PrefixCache(2 * SIZE)
+    for _ in range(3):
+        for first in (1, 2, 3, 4):
+            prefixes.put(sequence(first), stored())
+        assert [take(prefixes, (*sequence(first), 8)) for first in (1, 2, 3, 4)] == [5, 5, 0, 0]
+    assert prefixes.n_bytes == 0
+
+
+def test_sequences_that_are_not_continued_make_room() -> None:
+    prefixes = PrefixCache(2 * SIZE)
+    for first in (1, 2):
+        prefixes.put(sequence(first), stored())
+    take(prefixes, (*sequence(1), 8))  # the usual wait is one prompt
+    prefixes.put((*sequence(1), 8), stored(6))
+    for first in (5, 6, 7):
+        take(prefixes, (first,))
+    prefixes.put(sequence(5), stored())  # in the place of 2 or 1
+    assert take(prefixes, (*sequence(5), 8)) == 5
+
+
+def test_a_sequence_that_is_larger_than_the_cache_evicts_nothing() -> None:
+    prefixes = PrefixCache(SIZE)
+    prefixes.put(sequence(1), stored())
+    for _ in range(9):
+        prefixes.count_lookup()
+    prefixes.put(sequence(2) * 20, stored(100))
+    assert prefixes.n_bytes == SIZE
     prefixes.clear()
     assert prefixes.n_bytes == 0
 
 
-def test_shared_prefixes_finds_the_common_beginnings_of_prompts() -> None:
-    root, left, right = tuple(range(20)), (1,) * 20, (2,) * 20
-    prompts = [root + left + (3,), root + left + (4,), root + right, root + right]
-    assert list(shared_prefixes(prompts)) == [[root], [root + left, (root + right)[:-1]]]
-    assert list(shared_prefixes([root])) == []
-    assert list(shared_prefixes([(1, 2, 3), (1, 2, 4)])) == []  # too short to be worth it
-    assert list(shared_prefixes([])) == []
+def test_a_longer_sequence_replaces_its_beginning() -> None:
+    prefixes = PrefixCache(10 * SIZE)
+    prefixes.put(sequence(1), stored())
+    prefixes.put((*sequence(1), 8), stored(6))
+    assert prefixes.n_bytes == stored(6).n_bytes
+    assert prefixes.match(np.asarray((*sequence(1), 7))) == (5, (*sequence(1), 8))
+    before = prefixes.take((*sequence(1), 8), 3)  # a copy, because the sequence goes on differently
+    assert before.length == 3
+    assert prefixes.n_bytes == stored(6).n_bytes
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -269,14 +345,15 @@ def test_log_probabilities_equal_those_of_a_transformers_forward_pass(name: str)
 
 def test_decoding_a_token_attends_once_per_key_head(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[tuple[int, int]] = []
-    attention = padded.scaled_dot_product_attention
+    attention = cached_attention.scaled_dot_product_attention
 
     def watched(query: Any, key: Any, *rest: Any, **settings: Any) -> Any:
         heads.append((query.shape[1], key.shape[1]))
         return attention(query, key, *rest, **settings)
 
-    monkeypatch.setattr(padded, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(cached_attention, "scaled_dot_product_attention", watched)
     network = model("llama", torch.float32)
     sample(network, [Ask((1, 2, 3), 1.0, 4), Ask((4, 5), 1.0, 4)], PrefixCache(0), stop_ids=[])
-    assert heads == [(2, 2)] * (3 * SHAPE["num_hidden_layers"])
+    n_layers = SHAPE["num_hidden_layers"]
+    assert heads[2 * n_layers :] == [(2, 2)] * (2 * 3 * n_layers)  # after two prompts
     assert network.config._attn_implementation == "sdpa"

@@ -9,7 +9,8 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ pytest.importorskip("transformers")
 from coevo_gym.agents.advice.tape import Tape  # noqa: E402
 from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
 from coevo_gym.agents.chat.format import ChatFormat  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, Sampled  # noqa: E402
-from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.agents.lm.answers import Ask, Sampled  # noqa: E402
+from coevo_gym.agents.lm.transformers_policy import TokenStream, TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import AnswerMissing, ConfigError, ModelError  # noqa: E402
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request, Sampling  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
@@ -53,6 +54,26 @@ class Stub:
         assert set_to_none
 
 
+class Given:
+    """A sampler of given answers, each of which ends in the next step."""
+
+    def __init__(self, draw: Callable[[], Sampled]) -> None:
+        self._draw = draw
+        self.asks: list[Ask] = []
+        self._keys: list[int] = []
+
+    def add(self, key: int, ask: Ask) -> None:
+        self.asks.append(ask)
+        self._keys.append(key)
+
+    def step(self) -> list[tuple[int, Sampled]]:
+        keys, self._keys = self._keys, []
+        return [(key, self._draw()) for key in keys]
+
+    def withdraw(self) -> list[Any]:
+        return []
+
+
 class Drawing(TransformersPolicy):
     """Encodes, cuts and decodes as the policy that trains does; what it samples was drawn before.
 
@@ -66,18 +87,34 @@ class Drawing(TransformersPolicy):
         self.model = Stub()
         self.max_context = 100_000
         self.version = 3
+        self._seed = 0
         self._rng = np.random.default_rng(0)  # a tape has it draw by what it is asked
         self._prefixes, self._prefixes_of = None, (-1, -1)
         self.answers = answers
         self.prompts: list[Prompt] = []
         self._drawn = 0
 
-    def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.prompts += [request for request in requests if isinstance(request, Prompt)]
-        return super().generate(requests)
+    @contextmanager
+    def stream(self) -> Iterator[TokenStream]:
+        with super().stream() as answers:
+            add = answers.add
 
-    def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
-        return [self._next() for _ in asks]
+            def note_and_add(key: int, request: Request) -> None:
+                assert isinstance(request, Prompt)
+                self.prompts.append(request)
+                add(key, request)
+
+            answers.add = note_and_add  # type: ignore[method-assign]
+            yield answers
+
+    def _make_sampler(self) -> Any:
+        return Given(self._next)
+
+    def _sampling_state(self) -> tuple[int, ...]:
+        return ()
+
+    def _sampling_precision(self) -> Any:
+        return nullcontext()
 
     def _next(self) -> Sampled:
         self._drawn += 1
@@ -322,16 +359,11 @@ class TestPolicies:
         short, long = (Message("system", "x"), Message("user", "?")), (Message("user", "?"),)
         n_short, n_long = (len(policy.format.prompt_ids(m)) for m in (short, long))
         assert n_short < n_long, "the template's own system message is longer than this one"
-        asked: list[Ask] = []
-
-        def sample(asks: Sequence[Ask]) -> list[Sampled]:
-            asked.extend(asks)
-            return [policy._next() for _ in asks]
-
-        policy._sample = sample  # type: ignore[method-assign]
+        sampler = Given(policy._next)
+        policy._make_sampler = lambda: sampler  # type: ignore[method-assign]
         policy.max_context = n_long + 5
         (answer,) = policy.generate([Prompt(short, Sampling(1.0, 99), trained=long)])
-        assert asked[0].max_tokens == 5
+        assert sampler.asks[0].max_tokens == 5
         assert isinstance(answer.decision, TokenDecision)
         assert answer.decision.trained_prompt_ids == policy.format.prompt_ids(long)
         policy.max_context = n_long

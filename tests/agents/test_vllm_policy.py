@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ transformers = pytest.importorskip("transformers")
 
 from coevo_gym.agents.lm import vllm_policy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
-from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
-from coevo_gym.agents.lm.vllm_engine import VLLMConfig  # noqa: E402
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMRequest  # noqa: E402
 from coevo_gym.agents.lm.vllm_policy import VLLMPolicy  # noqa: E402
 from coevo_gym.core.errors import ModelError  # noqa: E402
 from coevo_gym.core.seams import Finish, Message, Prompt, Sampling  # noqa: E402
 from coevo_gym.core.trajectory import TokenDecision  # noqa: E402
+from tests.agents.sampling import sample  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 LOOK = Prompt((Message("user", "look"),), Sampling(1.0, 4))
@@ -36,7 +35,8 @@ class StandIn:
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder)
         self.holds: object = None
         self.loads = 0
-        self.seeds: list[int] = []
+        self.seeds: list[tuple[int, ...]] = []
+        self.running: list[VLLMRequest] = []
 
     def load_weights(self, weights: Callable[[], Iterable[Any]]) -> None:
         self.holds = None
@@ -44,21 +44,20 @@ class StandIn:
         if self.takes_weights:
             self.model.load_state_dict(dict(weights()))
 
-    def generate(
-        self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
-    ) -> list[Sampled]:
-        self.seeds += seeds
-        return [
-            sample_padded(
-                self.model,
-                [ask],
-                stop_ids=stop_ids or (-1,),
-                seed=seed,
-                max_prompt_tokens=64,
-                prefixes=PrefixCache(0),
-            )[0]
-            for ask, seed in zip(asks, seeds, strict=True)
-        ]
+    def start(self, request: VLLMRequest) -> None:
+        self.seeds.append(request.ask.seed)
+        self.running.append(request)
+
+    def stop(self, requests: Collection[VLLMRequest]) -> None:
+        self.running = [request for request in self.running if request not in requests]
+
+    def step(self) -> None:
+        for request in self.running:
+            ask = request.ask
+            (answer,) = sample(self.model, [ask], stop_ids=request.stop_ids)
+            request.ids, request.logprobs = list(answer.ids), list(answer.logprobs)
+            request.has_ended = True
+        self.running = []
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_each_request_has_its_own_seed(policy: VLLMPolicy) -> None:
     policy.generate([LOOK, LONG, LOOK, LOOK])
     engine: Any = policy.engine
     probe, *seeds = engine.seeds
-    assert probe == 0
+    assert probe == (0,)
     assert len(set(seeds)) == 3
 
 

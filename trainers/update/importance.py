@@ -82,6 +82,23 @@ def recompute_logprobs(
     return rows
 
 
+def sampler_divergence(batch: Batch, part: NDArray[np.int64], logp: Tensor, mask: Tensor) -> float:
+    """Estimate how far the sampler is from the learner, before the learner's first step.
+
+    Args:
+        batch: samples.
+        part: indices of the rows.
+        logp: (B, T) the learner's log-probabilities of these rows, without gradients.
+        mask: (B, T) bool, True for their sampled positions.
+
+    Returns:
+        Sum of the k3 estimates of KL(sampler, learner) over the sampled positions. Samples from
+        which cues were stripped count as 0, because their prompt was never sampled from.
+    """
+    apart = ~batch.stripped[part].unsqueeze(1).to(mask) & mask
+    return float(k3(pad_rows(batch.recorded, part, logp), logp)[apart].sum())
+
+
 def importance_weights(
     batch: Batch,
     part: NDArray[np.int64],

@@ -7,7 +7,7 @@ epochs, minibatches and microbatches, the optimiser steps, and the state that th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.own_code import load_own_object
 from coevo_gym.core.seams import PolicyOutputs, TrainablePolicy
-from coevo_gym.core.trajectory import Sample
+from coevo_gym.core.trajectory import Sample, Segment
 from coevo_gym.trainers.settings import UpdateConfig
 from coevo_gym.trainers.update.batch import (
     Batch,
@@ -26,7 +26,7 @@ from coevo_gym.trainers.update.batch import (
     split_minibatches,
     split_rows,
 )
-from coevo_gym.trainers.update.importance import importance_weights, stale_mask
+from coevo_gym.trainers.update.importance import importance_weights, sampler_divergence, stale_mask
 from coevo_gym.trainers.update.loss import Loss, LossInputs, LossTerms, clipped_surrogate
 from coevo_gym.trainers.update.optimizer import AveragedWeights, guarded_adamw, lr_decay_factor
 
@@ -62,6 +62,15 @@ class Entropic(LearnablePolicy, Protocol):
         self, samples: Sequence[Sample], head: torch.nn.Module | None = None
     ) -> PolicyOutputs:
         """Return what ``logprobs`` returns, entropies, and values if there is a value head."""
+        ...
+
+
+@runtime_checkable
+class MeasuredSampler(Protocol):
+    """A policy that measures how it samples."""
+
+    def take_sampling_metrics(self) -> dict[str, float]:
+        """Return metrics of all sampling since the last call."""
         ...
 
 
@@ -122,6 +131,8 @@ def microbatch_loss(
         importance, drift = importance_weights(
             batch, part, old_logp, mask, corrected=corrected, cap=cap
         )
+    elif isinstance(batch.samples[0], Segment):
+        drift["sampler_kl"] = sampler_divergence(batch, part, logp.detach(), mask)
     ref_logp = logp.detach() if reference is None else pad_rows(reference, part, logp)
     terms = loss(
         LossInputs(
@@ -249,12 +260,15 @@ class SurrogateLearner:
         stale = stale_mask(batch, self.version)
         self._optimizer.decay = lr_decay_factor(config, self.spent)
         before, sums = self._optimizer.steps, dict[str, float]()
+        divergences = list[float]()
         self.policy.train(True)
         try:
             for _ in range(config.epochs):
                 for rows in split_minibatches(self._rng.permutation(size), config):
                     attempted += 1
                     step = self._take_step(batch, objective, np.sort(rows), loss)
+                    if "sampler_kl" in step:
+                        divergences.append(step.pop("sampler_kl"))
                     for name, value in step.items():
                         sums[name] = sums.get(name, 0.0) + value
         finally:
@@ -262,6 +276,11 @@ class SurrogateLearner:
         n_steps = self._optimizer.steps - before
         means = {name: value / n_steps for name, value in sums.items()}
         means["nonfinite_steps"] = float(attempted - n_steps)
+        if divergences:  # without recomputed log-probabilities, the weights differ after a step
+            recomputed = bool(objective.corrected.any())
+            means["sampler_kl"] = sum(divergences) / n_steps if recomputed else divergences[0]
+        if isinstance(self.policy, MeasuredSampler):
+            means |= self.policy.take_sampling_metrics()
         self.policy.version += 1
         self.updates += 1
         if self.average:

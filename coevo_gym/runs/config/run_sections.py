@@ -138,7 +138,9 @@ class RolloutSettings(FrozenModel):
     group_size: int = Field(default=8, ge=2)
     """Number of episodes per task (K). These episodes are compared with each other."""
     max_envs: int | None = Field(default=None, ge=1)
-    """Maximum number of simultaneous episodes; None uses the limit of the benchmark's engine."""
+    """Maximum number of simultaneous episodes; None for the limit of the benchmark's engine, or for
+    as many conversations as fit into a language model's key-value caches, if these are fewer. The
+    plan (``--dry-run``) shows the number."""
     workers: int = Field(default=0, ge=0)
     """Number of worker processes that run engines in parallel; 0 runs engines in the training
     process. The results are the same either way. Workers speed up ALFWorld on machines with spare

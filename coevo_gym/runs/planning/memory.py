@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from coevo_gym.agents.lm.language_model import CPU_PREFIX_CACHE_GIB, LocalModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.runs.config import RunConfig, arm_configs
@@ -144,7 +145,7 @@ def _estimate_memory(
         ),
         context=width * context * shape.kv_values_per_token,
         share=share,
-        prefixes=int(settings.prefix_cache_gib * GIB) if share is None else 0,
+        prefixes=_prefix_cache_bytes(settings, device) if share is None else 0,
         kept=0 if device.is_gpu else 4 * trained,
         checkpoint=0 if device.is_gpu else checkpoint_bytes(trained, update),
     )
@@ -177,6 +178,31 @@ def update_settings_of(learner: LearnerConfig) -> UpdateConfig:
         microbatch_tokens=settings.batch_tokens,
         kl_coef=0.0,
     )
+
+
+def _prefix_cache_bytes(settings: LocalModelConfig, device: Device) -> int:
+    """Return the fixed size of the cache for past conversations; by default, a GPU has none."""
+    if settings.prefix_cache_gib is not None:
+        return int(settings.prefix_cache_gib * GIB)
+    return 0 if device.is_gpu else int(CPU_PREFIX_CACHE_GIB * GIB)
+
+
+def simultaneous_episodes(config: RunConfig, device: Device) -> int | None:
+    """Return how many conversations fit into the key-value caches, at least 1; None if unknown.
+
+    A conversation grows up to ``max_context`` tokens, so a live one has half of them on average.
+    """
+    if config.policy.kind not in LANGUAGE_MODELS:
+        return None
+    try:
+        shape = shape_of(config.policy.model.path)
+    except ModelError:  # loading the model reports the reason
+        return None
+    if shape is None:
+        return None
+    estimates = [memory for memory, _ in memory_by_arm(config, shape, device)]
+    room = min(memory.cache_bytes(device) for memory in estimates)
+    return max(1, 2 * room // estimates[0].context)
 
 
 def _vllm_memory(config: RunConfig, sampler: int, device: Device) -> int | None:
@@ -234,9 +260,12 @@ def require_memory(config: RunConfig) -> None:
         ConfigError: if the model cannot fit; the message says how to save memory or start anyway.
     """
     estimate = _largest_estimate(config, lambda memory: memory.least)
-    if estimate is None or estimate.memory.least <= estimate.device.memory:
+    if estimate is None:
         return
     memory, learner, device = estimate
+    if memory.least <= device.memory:
+        _require_room_for_prefixes(config, memory, device)
+        return
     parts = {
         "weights": memory.learner + (memory.sampler if memory.share is None else 0),
         "gradients and AdamW's moments": memory.gradients + memory.moments,
@@ -254,6 +283,16 @@ def require_memory(config: RunConfig) -> None:
         "`coevo train … --dry-run` prints the whole estimate; pass --ignore-memory "
         "(ignore_memory=True in Python) to start anyway."
     )
+
+
+def _require_room_for_prefixes(config: RunConfig, memory: MemoryEstimate, device: Device) -> None:
+    gib, room = config.policy.model.prefix_cache_gib, memory.cache_bytes(device)
+    if gib is not None and memory.prefixes > room:
+        raise ConfigError(
+            f"policy.model.prefix_cache_gib is {gib:g}, but only {format_bytes(room)} of the "
+            f"{device.name}'s memory are left for key-value caches. Set a smaller size, or none, "
+            "which adapts to a GPU; or pass --ignore-memory (ignore_memory=True in Python)."
+        )
 
 
 def memory_warnings(config: RunConfig) -> Iterator[str]:

@@ -18,6 +18,7 @@ from coevo_gym.runs.planning.memory import (
     describe_shortfall,
     format_bytes,
     memory_by_arm,
+    simultaneous_episodes,
     update_settings_of,
 )
 
@@ -137,6 +138,10 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
     past = f"; up to {format_bytes(model.prefixes)} for past conversations" * bool(model.prefixes)
     yield "left for key-value caches", f"{format_bytes(model.cache)}, enough for {contexts}{past}"
+    yield (
+        "simultaneous episodes",
+        _episodes_text(config, simultaneous_episodes(config, device) or 1),
+    )
     peaks = ", ".join(f"{phase} {format_bytes(size)}" for phase, size in model.peaks.items())
     yield "peak memory by phase", f"{peaks}; {format_bytes(device.reserve)} are reserved"
     if model.least > device.memory:
@@ -155,6 +160,20 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
             "host memory for checkpoints",
             f"{format_bytes(model.host)}, besides envs and libraries",
         )
+
+
+def _episodes_text(config: RunConfig, fitting: int | None) -> str:
+    """Describe how many episodes run at a time, given how many fit into the key-value caches."""
+    chosen = config.rollout.max_envs
+    assert fitting is not None  # the model's shape is known
+    if chosen is None:
+        return f"at most {fitting:,}, with contexts that are half full on average"
+    if chosen <= fitting:
+        return f"{chosen:,} (rollout.max_envs)"
+    return (
+        f"{chosen:,} (rollout.max_envs); only {fitting:,} conversations fit into the key-value "
+        "caches, so the others are processed again in each turn"
+    )
 
 
 def _precision_advice(config: RunConfig, device: Device) -> Iterator[tuple[str, str]]:
