@@ -167,12 +167,15 @@ def _episodes_text(config: RunConfig, fitting: int | None) -> str:
     chosen = config.rollout.max_envs
     assert fitting is not None  # the model's shape is known
     if chosen is None:
-        return f"at most {fitting:,}, with contexts that are half full on average"
+        return (
+            f"at most {fitting:,}, with contexts that are half full on average; fewer if the "
+            "benchmark's engine has a lower limit"
+        )
     if chosen <= fitting:
         return f"{chosen:,} (rollout.max_envs)"
     return (
-        f"{chosen:,} (rollout.max_envs); only {fitting:,} conversations fit into the key-value "
-        "caches, so the others are processed again in each turn"
+        f"{chosen:,} (rollout.max_envs); the key-value caches have room for {fitting:,} "
+        "conversations with half of the context, so others are processed again in each turn"
     )
 
 
