@@ -19,11 +19,16 @@ from coevo_gym.cli import app
 from coevo_gym.core import arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs import train as run_train
+from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.runs.planning import device
 from coevo_gym.runs.planning.device import CARDS, device_here, device_to_plan_for, find_card
-from coevo_gym.runs.planning.memory import memory_warnings, require_memory
+from coevo_gym.runs.planning.memory import (
+    memory_warnings,
+    require_memory,
+    simultaneous_episodes,
+)
 from coevo_gym.runs.planning.plan import plan_rows, plan_run
 from coevo_gym.store.folder import write_json
 from tests.agents.tiny_llama import make_tiny_llama
@@ -311,6 +316,38 @@ def test_a_run_that_may_not_fit_gives_a_warning(cpu: Callable[[float], None]) ->
     small = ("policy.model.max_context=2048", "learner.microbatch_tokens=2048")
     assert not list(memory_warnings(settings("alfworld", *SMOL, *small)))
     assert not list(memory_warnings(settings("alfworld")))
+
+
+def test_a_prefix_cache_that_cannot_fit_is_refused(cpu: Callable[[float], None]) -> None:
+    cpu(24)
+    require_memory(settings("alfworld", *SMOL, "policy.model.prefix_cache_gib=2"))
+    too_large = settings("alfworld", *SMOL, "policy.model.prefix_cache_gib=64")
+    with pytest.raises(ConfigError, match=r"prefix_cache_gib is 64, but only .* GiB of the CPU of"):
+        require_memory(too_large)
+
+
+def test_as_many_episodes_run_as_conversations_fit(
+    gpu: Callable[[str, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu("NVIDIA H200", 139.8)
+    config = settings("coevolve_bfcl_qwen3_4b")
+    device = device_to_plan_for(config.policy)
+    fitting = simultaneous_episodes(config, device)
+    assert fitting is not None
+    model = plan_run(config, device).model
+    assert model is not None
+    half = model.context / 2
+    assert half * fitting <= model.cache < half * (fitting + 1)
+    assert Assembly(config).max_envs == fitting < 128
+    assert (
+        f"at most {fitting}, with"
+        in dict(plan_rows(config, plan_run(config, device)))["simultaneous episodes"]
+    )
+    chosen = settings("coevolve_bfcl_qwen3_4b", "rollout.max_envs=500")
+    assert Assembly(chosen).max_envs == 500
+    text = dict(plan_rows(chosen, plan_run(chosen, device)))["simultaneous episodes"]
+    assert text.startswith(f"500 (rollout.max_envs); the key-value caches have room for {fitting} ")
+    assert simultaneous_episodes(settings("alfworld"), device) is None
 
 
 def test_a_model_of_unknown_size_is_not_refused(
