@@ -16,6 +16,7 @@ from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -127,17 +128,12 @@ class GraphDecoder:
             if row.cache is not None:
                 self._load(row)
         places = [self._places[id(row)] for row in rows]
-        slots = padded_size(max(row.n_processed for row in rows) + 1)
-        size = (
-            1 << max(places).bit_length(),
-            min(max(_MIN_SLOTS, slots), self._memory[0][0].shape[2]),
-        )
+        size = 1 << max(places).bit_length(), self._n_slots(rows)
         step, run = self._get_or_capture_step(size)
-        inputs = torch.zeros(4, size[0], dtype=torch.double)
+        inputs = np.zeros((4, size[0]))
         for row, place in zip(rows, places, strict=True):
-            values = row.last_id, row.n_processed, row.temperature, row.uniform
-            inputs[:, place] = torch.tensor(values, dtype=torch.double)
-        step.inputs.copy_(inputs)
+            inputs[:, place] = row.last_id, row.n_processed, row.temperature, row.uniform
+        step.inputs.copy_(torch.from_numpy(inputs))
         run()
         for row in rows:
             row.n_processed += 1
