@@ -11,9 +11,10 @@ from coevo_gym.core.spaces import make_visible
 from coevo_gym.view.numbers import format_compact, format_percent
 from coevo_gym.view.shell import STATIC
 
-_DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
-_COLOURS = ("#0068a8", "#b84a00", "#00755a", "#9c4a78", "#8a6100", "#5c5c66")
-"""Fallback colours, used if the charts' style sheet is missing."""
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
+"""Dashes and gaps of the lines, in pixels."""
+COLOURS = ("#0068a8", "#b84a00", "#00755a", "#9c4a78", "#8a6100", "#5c5c66")
+"""Colours of the lines on white, as in the charts' style sheet."""
 _LEFT, _RIGHT, _BOTTOM, _ROW = 52.0, 16.0, 44.0, 19.0
 _LETTER = 6.7
 """Average width of a letter in pixels."""
@@ -173,7 +174,7 @@ def _draw_line(
     y: Callable[[float], float],
     write: Callable[[float], str],
 ) -> Iterator[str]:
-    colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
+    colour = f"var(--chart-{style % 6}, {COLOURS[style % 6]})"
     for run in _split_at_gaps(line.points, lambda p: all(map(math.isfinite, p))):
         if len(run) > 1:
             upper = [f"{x(p.x):.1f} {y(p.high):.1f}" for p in run]
@@ -209,9 +210,9 @@ def _split_at_gaps(
 
 
 def _path_element(d: str, style: int) -> str:
-    dash = _DASHES[style % 6]
+    dash = DASHES[style % 6]
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
+    colour = f"var(--chart-{style % 6}, {COLOURS[style % 6]})"
     return f'<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
 
 

@@ -55,6 +55,7 @@
   const Runs = () => {
     const found = coevo.useData(["runs"], {}, { run: "" });
     return html`<${Page} title="Runs" wide>
+      <${coevo.Tables} />
       <${Loaded} of=${found}>${({ runs, evals }) => html`
         ${runs.length === 0 ? html`<${NoRuns} />` : html`<${Table} label="Runs" rows=${runs} columns=${RUN_COLUMNS} keyOf=${(run) => run.id} href=${(run) => (run.problem ? null : link(["runs", run.id]))} />`}
         ${evals.length > 0 && html`<${Section} title="Evaluations" note="Results of coevo eval. Open an evaluation to see its episodes.">
