@@ -98,7 +98,7 @@ def test_a_policy_that_cannot_be_created_leaves_no_run_folder(
         ("model fetch nosuch", "nosuch"),
         ("model fetch smollm2 --from /nowhere", "'/nowhere' does not exist"),
         ("report toy-run --output .", "Cannot write to ."),
-        ("report toy-run --picture nowhere/x.svg", "Cannot write to nowhere/x.svg"),
+        ("report toy-run --picture x.svg", "No such option: --picture"),
         ("config show nosuch", "There is no preset 'nosuch'"),
     ],
 )

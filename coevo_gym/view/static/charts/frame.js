@@ -143,9 +143,9 @@
 
   /** Shared options of all axes. */
   const axisX = (label, more) => ({
-    label, labelArrow: "none", labelAnchor: "center", labelOffset: 36, tickSize: 0, tickPadding: 7, ...more,
+    label: plain(label, 120), labelArrow: "none", labelAnchor: "center", labelOffset: 36, tickSize: 0, tickPadding: 7, ...more,
   }); // prettier-ignore
-  const axisY = (label, more) => ({ label, labelArrow: "none", tickSize: 0, ...more });
+  const axisY = (label, more) => ({ label: plain(label, 120), labelArrow: "none", tickSize: 0, ...more });
 
   /** Plot.plot without its style element, which the page's Content-Security-Policy forbids; the rules
    * are in charts.css. Links in a chart are for the pointer, and those in its table for the keyboard. */

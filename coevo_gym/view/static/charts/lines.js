@@ -15,8 +15,9 @@
 
   /**
    * Properties of the kind "lines":
-   *   series  [{label, points: [{x, y, low, high, href}], style, bold, steps}]: `bold` emphasises the
-   *           main series, `steps` keeps a value constant until the next point
+   *   series  [{label, points: [{x, y, low, high, href}], style, bold, steps, unmarked}]: `bold`
+   *           emphasises the main series, `steps` keeps a value constant until the next point,
+   *           `unmarked` draws no marks at the points
    *   x, y    axes; `x.axis` is the format of the ticks (default: "compact")
    *   rounds  [{label, style, at: [x]}]: ticks below the horizontal axis
    *   band    what the bands are, unless they are 95 % intervals
@@ -103,7 +104,7 @@
         x: "x", y: value("y"), stroke: colour, strokeWidth: one.bold ? 2.6 : 1.8, strokeDasharray: dash,
         curve: one.steps ? "step-after" : "linear",
       }), // prettier-ignore
-      (one.points.length <= MOST_MARKS || drawn.length === 1) &&
+      ((one.points.length <= MOST_MARKS && !one.unmarked) || drawn.length === 1) &&
         Plot.dot(drawn, { x: "x", y: "y", r: 3.6, href: "href", ...marked(one.style) }),
     ].filter(Boolean);
   };

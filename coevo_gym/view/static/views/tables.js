@@ -15,22 +15,18 @@
   const nameOf = ({ benchmark, split, panel }) => [`${benchmark}, ${split}`, panel && `panel ${panel}`].filter(Boolean).join(", ");
 
   /** The lists of tables; nothing if there are none. */
-  const Tables = () => {
-    const found = coevo.useData(["tables"], {}, { run: "" }).data;
-    if (!found || !(found.tables.length || found.ledgers.length)) return null;
-    return html`
-      ${found.tables.length > 0 && html`<${Section} title="Tables" note="Tables of coevo experiment. Each cell is a run.">
-        <${Table} label="Tables" rows=${found.tables} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["tables", one.id])} columns=${[
+  const Tables = ({ tables, ledgers }) => html`
+      ${tables.length > 0 && html`<${Section} title="Tables" note="Tables of coevo experiment. Each cell is a run.">
+        <${Table} label="Tables" rows=${tables} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["tables", one.id])} columns=${[
           { label: "Table", cell: (one) => html`<b><${Words} text=${one.id} most=${60} /></b>` },
           { label: "Title", wide: true, cell: (one) => html`<${Words} text=${one.title} most=${160} />` },
           { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} />` },
         ]} /><//>`}
-      ${found.ledgers.length > 0 && html`<${Section} title="Evaluations in one table" note="Evaluations on the same split of a benchmark, with repeats in one row.">
-        <${Table} label="Evaluations in one table" rows=${found.ledgers} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["ledgers", one.id])} columns=${[
+      ${ledgers.length > 0 && html`<${Section} title="Evaluations in one table" note="Evaluations on the same split of a benchmark, with repeats in one row.">
+        <${Table} label="Evaluations in one table" rows=${ledgers} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["ledgers", one.id])} columns=${[
           { label: "Tasks", cell: (one) => html`<b><${Words} text=${nameOf(one)} most=${80} /></b>` },
           { label: "Evaluations", wide: true, cell: (one) => html`<${Words} text=${one.evals.join(", ")} most=${200} />` },
         ]} /><//>`}`;
-  };
 
   /** A number of a column, in the column's unit. */
   const inColumn = ({ share }, value) => {
@@ -72,6 +68,10 @@
     ].filter(Boolean); // prettier-ignore
   };
 
+  /** The rows for a download: one for each comparison, as in `coevo experiment --csv`. */
+  const comparedRows = ({ lines }) =>
+    lines.flatMap(({ comparisons, ...line }) => (comparisons.length ? comparisons : [null]).map((against) => ({ ...line, ...(against && { against }) })));
+
   /** The cells as a grid: rows by seeds, each with a link to its run. */
   const CellGrid = ({ table }) => {
     const seeds = [...new Set(table.cells.map(({ seed }) => seed))].sort((a, b) => a - b);
@@ -96,7 +96,7 @@
     const series = useMemo(() => {
       const place = Object.fromEntries(table.lines.map(({ label }, i) => [label, i]));
       return (found.data?.curves || []).map(({ label, x, mean, low, high }, i) => ({
-        label, style: place[label] ?? i, points: x.map((at, k) => ({ x: at, y: mean[k], low: low[k], high: high[k] })),
+        label, style: place[label] ?? i, unmarked: true, points: x.map((at, k) => ({ x: at, y: mean[k], low: low[k], high: high[k] })),
       })); // prettier-ignore
     }, [found.data, table]);
     return html`<${Loaded} of=${found} lines=${3}>${({ problem }) => html`<${coevo.Chart} kind="lines" title="Success on held-out tasks, mean over seeds" series=${series} band=${SD}
@@ -113,17 +113,17 @@
       [table],
     );
     const { title, share } = table.metric;
-    return html`<${coevo.Chart} kind="intervals" title=${`${title}, mean over seeds`} rows=${rows} band=${SD} x=${{ label: title, format: share ? "percent" : "number" }}
+    return html`<${coevo.Chart} kind="intervals" title=${`${title[0].toUpperCase()}${title.slice(1)} at the end, mean over seeds`} rows=${rows} band=${SD} x=${{ label: title, format: share ? "percent" : "number" }}
       note="Lines: one standard deviation on each side of the mean." none="No cell is finished yet." />`;
   };
 
   const Detail = ({ id, table }) => html`
     <p class="note">${[table.benchmark, table.budget && `budget ${table.budget}`, table.source && `after ${table.source}`].filter(Boolean).join(", ")}. Folder: <code><${Words} text=${table.path} /></code></p>
     ${!table.written && html`<p class="note">The table's own file is not written yet, so there are no comparisons: <code>coevo experiment</code> writes it when all cells have run.</p>`}
-    <${Table} label=${table.title} rows=${table.lines} columns=${lineColumns(table)} keyOf=${(line) => line.key} />
+    <${Table} label=${table.title} rows=${table.lines} columns=${lineColumns(table)} keyOf=${(line) => line.key} source=${() => comparedRows(table)} />
     <div class="chart-pair"><${Results} table=${table} /><${Curves} id=${id} table=${table} /></div>
     <${Section} title="Cells" note="Each cell is a run with one arm and one seed."><${CellGrid} table=${table} /><//>
-    ${table.notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${table.notes.map((note) => html`<li><${Words} text=${note} most=${1200} /></li>`)}</ul><//>`}`;
+    ${table.notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${table.notes.map((note) => html`<li><${coevo.Prose} text=${note} most=${1200} /></li>`)}</ul><//>`}`;
 
   coevo.views.Table = ({ table: id }) => {
     const found = coevo.useData(["tables", id], {}, { run: "" });
@@ -156,7 +156,7 @@
           <${Table} label="Evaluations in one table" rows=${rows} columns=${LEDGER_COLUMNS(evals)} keyOf=${(row) => row.label} />
           <${coevo.Chart} kind="intervals" title="Success" x=${{ label: "success", format: "percent" }}
             rows=${rows.map((row, i) => ({ label: row.label, value: row.success, low: row.low, high: row.high, style: i, said: plural(row.tasks, "task") }))} />
-          ${notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${notes.map((note) => html`<li><${Words} text=${note} most=${600} /></li>`)}</ul><//>`}`;
+          ${notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${notes.map((note) => html`<li><${coevo.Prose} text=${note} most=${600} /></li>`)}</ul><//>`}`;
       }}<//>
     <//>`;
   };
