@@ -225,8 +225,9 @@ def _table_responses(collection: RunCollection) -> Iterator[Response]:
     tables = _request(collection, "tables")
     yield tables
     paths = [
-        *(f"tables/{one['id']}{part}" for one in tables.value["tables"] for part in ("", "/curves")),
-        *(f"ledgers/{one['id']}" for one in tables.value["ledgers"]),
+        *(f"tables/{table['id']}" for table in tables.value["tables"]),
+        *(f"tables/{table['id']}/curves" for table in tables.value["tables"]),
+        *(f"ledgers/{ledger['id']}" for ledger in tables.value["ledgers"]),
     ]
     for path in paths:
         with suppress(Refusal):

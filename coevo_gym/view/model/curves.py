@@ -105,9 +105,8 @@ def metric_names(runs: Sequence[ShownRun]) -> dict[str, list[str]]:
     for run in runs:
         for line in run.metric_lines:
             if (event := line["event"]) in names:
-                names[event].update(
-                    dict.fromkeys(name for name in line if _number(line, name) is not None)
-                )
+                known = (name for name, value in line.items() if _finite(value) is not None)
+                names[event].update(dict.fromkeys(known))
     by_event = {
         event: [name for name in of if name not in _NOT_METRICS] for event, of in names.items()
     }
@@ -296,7 +295,12 @@ def _values(lines: Mapping[int, Line], name: str) -> dict[int, float]:
 
 def _number(line: Line, name: str) -> float | None:
     """Return a metric of a line of metrics; None if it is missing or not a finite number."""
-    value = training_success(line) if name == TRAINING else line.get(_HELD_OUT.get(name, name))
+    return _finite(
+        training_success(line) if name == TRAINING else line.get(_HELD_OUT.get(name, name))
+    )
+
+
+def _finite(value: Any) -> float | None:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         return None
     return float(value)
