@@ -167,6 +167,8 @@ def experiment(
 
       coevo experiment rbc_noisy --export results/rbc_noisy.jsonl
 
+      coevo experiment rbc_noisy --from results/rbc_noisy.jsonl --finished --csv
+
       coevo experiment rbc_noisy --from results/rbc_noisy.jsonl --finished --plot rbc_noisy.pdf
     """
     if sum((as_json, as_csv, as_md)) > 1:

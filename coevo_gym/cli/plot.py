@@ -107,24 +107,21 @@ def plot(
     if not listing:
         require_writable(target)
         check_figure_target(target)
-    labels = dict(_parse_arms(arm or ()))
+    arms = {name: label for name, _, label in (one.partition("=") for one in arm or ())}
     try:
         all_runs = _find_runs(runs)
         if listing:
             _print_metrics(metric_names(all_runs), as_json)
             return
-        curves = mean_curves(all_runs, x, y, arms=list(labels), band=band.value)
+        curves = mean_curves(all_runs, x, y, arms=arms, band=band.value)
     except Refusal as refusal:
         raise StoreError(str(refusal)) from refusal
-    lines = [one._replace(label=labels.get(one.label) or one.label) for one in curves]
-    write_figure(CurveChart(axis_of(x), axis_of(y), lines, {}), target, size.value)
+    write_figure(CurveChart(axis_of(x), axis_of(y), curves, {}), target, size.value)
+    if as_json:
+        print_json({"file": str(target), "curves": [curve._asdict() for curve in curves]})
+        return
     say(str(target))
-    _say_seeds(lines, band)
-
-
-def _parse_arms(values: Sequence[str]) -> list[tuple[str, str]]:
-    """Split ARM=LABEL into its parts; the label is "" if there is none."""
-    return [(arm, label) for arm, _, label in (value.partition("=") for value in values)]
+    _say_seeds(curves, band)
 
 
 def _find_runs(names: Sequence[str]) -> list[ShownRun]:

@@ -319,12 +319,6 @@ def test_a_report_that_cannot_be_written_suggests_the_output_option(
     shutil.rmtree(full)
 
 
-def test_report_picture_writes_an_svg_file(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "success.svg"
-    assert f"Picture: {picture}" in coevo("report", "toy-run", "--picture", str(picture))
-    assert picture.read_text().startswith("<svg")
-
-
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_config_show_prints_each_setting_with_its_origin(
     coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch

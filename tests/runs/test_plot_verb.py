@@ -54,6 +54,12 @@ def test_seeds_share_a_line_with_a_band(coevo: Coevo, tmp_path: Path, again: Any
     assert "CoEvolve (ours), static: 2 seeds.\n" in text
     text = coevo("plot", "toy-run", "second", "--band", "interval", "--out", target)
     assert "A line of fewer than 3 seeds (--band interval) has no band." in text
+    plotted = json.loads(coevo("plot", "toy-run", "second", "--out", target, "--json"))
+    assert plotted["file"] == target
+    assert [(curve["label"], curve["seeds"]) for curve in plotted["curves"]] == [
+        ("static", 2),
+        ("coevolve", 2),
+    ]
 
 
 def test_what_can_be_plotted_is_listed(coevo: Coevo) -> None:

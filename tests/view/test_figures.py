@@ -60,7 +60,7 @@ def charts() -> dict[str, CurveChart | RowChart]:
 
 def as_png(path: Path, chromium: Browser | None = None) -> Image.Image:
     """The picture in a file, 300 dots to an inch, as another program draws it."""
-    target = path.with_name(f"{path.name}-{'browser' if chromium else 'drawn'}.png")
+    target = path.with_name(f"{path.name}-{'browser' if chromium else 'pictures'}.png")
     if chromium is not None:
         html = path.with_suffix(".html")  # 96 pixels to an inch
         html.write_text(f'<img src="{path.name}" style="zoom: {300 / 96}; display: block">')
@@ -106,8 +106,8 @@ def test_every_program_draws_the_same_picture(
     files = [tmp_path / f"figure{suffix}" for suffix in (".png", ".svg", ".pdf")]
     for file in files:
         write_figure(charts[name], file, size)
-    drawn = [as_png(file) for file in files] + [as_png(files[1], chromium)]
-    first, *others = drawn
+    pictures = [as_png(file) for file in files] + [as_png(files[1], chromium)]
+    first, *others = pictures
     assert first.width == round(300 * SIZES_IN[size])
     chart = charts[name]
     lines = len(chart.curves) + len(chart.levels) if isinstance(chart, CurveChart) else 6
@@ -115,7 +115,7 @@ def test_every_program_draws_the_same_picture(
         assert abs(image.width - first.width) <= 1
         assert abs(image.height - first.height) <= 1
         assert difference(first, image) < 0.01
-    for image in drawn:
+    for image in pictures:
         assert all(shows(image, colour) for colour in COLOURS[:lines])
         assert not any(shows(image, colour) for colour in COLOURS[lines:5])  # the last is grey
     blank = Image.new("RGB", first.size, "white")
@@ -144,6 +144,18 @@ def test_odd_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
     axis = Axis("loss $")
     for suffix in (".svg", ".pdf", ".png"):
         write_figure(CurveChart(axis, axis, curves, {}), tmp_path / f"x{suffix}", "column")
+
+
+@all_programs
+@pytest.mark.parametrize("name", ["lm_first", "rbc_webshop"])
+def test_the_figures_of_the_documentation_are_those_of_its_commands(
+    charts: Mapping[str, CurveChart | RowChart], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "shown.svg").write_bytes(
+        (RESULTS.parent / f"docs/pictures/{name}.svg").read_bytes()
+    )
+    write_figure(charts[name], tmp_path / "now.svg", "column")
+    assert difference(*(as_png(tmp_path / f"{when}.svg") for when in ("shown", "now"))) < 0.002
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -252,6 +264,7 @@ def test_runs_with_other_settings_are_other_lines(tmp_path: Path, three: list[Sh
         ("static (s0, s1, s2)", 3),
         ("static (slow)", 1),
     ]
+    assert [one.label for one in mean_curves(three, arms={"static": "Fixed set"})] == ["Fixed set"]
 
 
 def test_runs_that_are_no_seeds_of_each_other_are_refused(

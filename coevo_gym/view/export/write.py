@@ -284,7 +284,7 @@ def export_pages(
         ConfigError: if the target is not writable, or there is nothing to export.
         StoreError: if writing fails; existing files are kept.
     """
-    if not library.runs() and not library.evals():
+    if not (library.runs() or library.tables() or library.evals()):
         raise ConfigError(
             "Nothing to export: there are no runs in runs/ and no evaluations in evals/."
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import did_you_mean
 from coevo_gym.core.stats import student_t_quantile
-from coevo_gym.core.task import canonical_json
+from coevo_gym.core.task import FrozenDict, canonical_json
 from coevo_gym.runs.experiments.numbers import column
 from coevo_gym.runs.experiments.writing import MIN_SEEDS
 from coevo_gym.trainers.protocols import training_success
@@ -123,7 +123,7 @@ def mean_curves(
     x: str = ENV_STEPS,
     y: str = SUCCESS,
     *,
-    arms: Sequence[str] = (),
+    arms: Mapping[str, str] = FrozenDict(),
     band: Band = "sd",
 ) -> list[MeanCurve]:
     """Return the mean curve of each arm over the seeds of the runs.
@@ -136,7 +136,8 @@ def mean_curves(
         runs: the runs, all of the same benchmark.
         x: name of the metric on the horizontal axis, such as ``step`` or ``env_steps``.
         y: name of the metric, see :func:`metric_names`.
-        arms: names of arms, in order; empty for all.
+        arms: labels of the arms to include by name, in order; "" to use the name. Empty for all
+            arms.
         band: kind of the band around each mean.
 
     Raises:
@@ -213,7 +214,7 @@ def _check_benchmarks(runs: Sequence[ShownRun]) -> None:
         raise ConfigError(f"The runs are of different benchmarks: {of}. Plot one at a time.")
 
 
-def _group_seeds(runs: Sequence[ShownRun], arms: Sequence[str]) -> dict[str, list[_Member]]:
+def _group_seeds(runs: Sequence[ShownRun], arms: Mapping[str, str]) -> dict[str, list[_Member]]:
     """Return the seeds of each curve, keyed by the curve's label, in the order of the arms."""
     known = list(dict.fromkeys(arm for run in runs for arm in run.config.arms))
     for arm in arms:
@@ -229,7 +230,8 @@ def _group_seeds(runs: Sequence[ShownRun], arms: Sequence[str]) -> dict[str, lis
                 by_settings[_settings_key(run, arm)].append(_Member(run, arm))
         for members in by_settings.values():
             _check_seeds(members)
-            label = arm if len(by_settings) == 1 else f"{arm} ({_name_runs(members)})"
+            name = arms.get(arm) or arm
+            label = name if len(by_settings) == 1 else f"{name} ({_name_runs(members)})"
             grouped[label] = members
     return grouped
 
