@@ -74,6 +74,15 @@ def chromium() -> str:
     return "Chromium is not there: install it, as by `apt-get install chromium`."
 
 
+def figures() -> str:
+    """Why figures cannot be drawn by other programs here, and what to do; "" if they can."""
+    programs = {"rsvg-convert": "librsvg2-bin", "pdftoppm": "poppler-utils"}
+    packages = [package for name, package in programs.items() if not shutil.which(name)]
+    if packages:
+        return f"Figures are not drawn by all programs: apt-get install {' '.join(packages)}."
+    return "" if find_spec("matplotlib") else "matplotlib is not there: install the extra `[plot]`."
+
+
 EMULATOR = shutil.which("qemu-x86_64")
 """The emulator of other processors, for programs of this system."""
 
@@ -87,5 +96,5 @@ def emulator() -> str:
 
 def list_missing() -> list[str]:
     """All that is missing here, a line each."""
-    all_of_it = (alfworld(), bubblewrap(), chromium(), hnswlib(), pyarrow(), sinks())
+    all_of_it = (alfworld(), bubblewrap(), chromium(), figures(), hnswlib(), pyarrow(), sinks())
     return [line for line in all_of_it if line]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from textwrap import wrap
 from typing import Any
 
 from gpu_parts.table import describe_model
 
-from coevo_gym.view.export.curve import Line, Point, draw_chart
-from coevo_gym.view.export.curve import stack_charts as drawn
+from coevo_gym.core.spaces import make_visible
+from coevo_gym.view.export.curve import Line, Point, draw_chart, to_svg_file
 from coevo_gym.view.numbers import format_compact, format_percent
 
 SIZE = (812.0, 250.0)
@@ -25,7 +26,25 @@ def render_svg(results: Mapping[str, Any]) -> str:
         *_draw_charts(results["train"], "train", _training_name, "budget_tokens", _TRAINING),
         *_draw_charts(results["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
     ]
-    return drawn(charts, [title, *_caption_lines(results)], SIZE)
+    return _stack_charts(charts, [title, *_caption_lines(results)])
+
+
+def _stack_charts(charts: Sequence[str], heading: Sequence[str]) -> str:
+    """Return an SVG file with the charts below each other, under a heading with a bold title."""
+    edge, top = 24.0, 24.0 + 18 * len(heading)
+    width, height = SIZE[0] + 2 * edge, top + len(charts) * SIZE[1] + edge / 2
+    looks = ['fill="var(--chart-ink)" font-weight="bold"'] + ['fill="var(--chart-soft)"'] * len(
+        heading
+    )
+    parts = [
+        f'<text x="{edge:g}" y="{28 + 18 * i}" {look}>{escape(make_visible(line))}</text>'
+        for i, (line, look) in enumerate(zip(heading, looks, strict=False))
+    ]
+    parts += [
+        f'<g transform="translate({edge:g} {top + i * SIZE[1]:g})">{chart}</g>'
+        for i, chart in enumerate(charts)
+    ]
+    return to_svg_file("".join(parts), width, height)
 
 
 def _caption_lines(results: Mapping[str, Any]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from coevo_gym.cli import (
     models,
     panel,
     play,
+    plot,
     reproduce,
     runs,
     serve,
@@ -118,6 +119,7 @@ app.add_typer(runs.app, name="runs")
 app.command()(view.view)
 app.command()(show.show)
 app.command()(export.export)
+app.command()(plot.plot)
 app.add_typer(settings.app, name="config")
 app.add_typer(new.app, name="new")
 app.add_typer(models.app, name="model")

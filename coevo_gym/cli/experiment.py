@@ -19,10 +19,12 @@ from coevo_gym.cli.output import (
     errors,
     print_json,
     print_table_unwrapped,
+    require_writable,
     say,
     say_block,
     say_to_stderr,
 )
+from coevo_gym.cli.plot import PlotSize, Size
 from coevo_gym.cli.settings import (
     Card,
     IgnoreMemory,
@@ -118,6 +120,15 @@ def experiment(
             "line, and write a table of all cells in the file to a .md file next to it.",
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also draw the table to this file (.pdf, .svg or .png): its learning curves, if "
+            "it measures them, or else each row's results.",
+        ),
+    ] = None,
+    size: Size = PlotSize.COLUMN,
     listing: Annotated[
         bool, typer.Option("--list", help="List the tables and their requirements, then exit.")
     ] = False,
@@ -157,15 +168,24 @@ def experiment(
       coevo experiment rbc_noisy --export results/rbc_noisy.jsonl
 
       coevo experiment rbc_noisy --from results/rbc_noisy.jsonl --finished --csv
+
+      coevo experiment rbc_noisy --from results/rbc_noisy.jsonl --finished --plot rbc_noisy.pdf
     """
     if sum((as_json, as_csv, as_md)) > 1:
         raise ConfigError("Pass only one of --json, --csv and --md.")
+    if plot is not None:
+        from coevo_gym.view.figure import check_figure_target
+
+        if listing or dry_run:
+            raise ConfigError("--plot draws results. Omit it with --list and --dry-run.")
+        require_writable(plot)
+        check_figure_target(plot)
     from coevo_gym.runs.experiments.cells import choose_cells
     from coevo_gym.runs.experiments.definition import load_experiment
 
-    size = None if budget is None else budget.value
+    budget_name = None if budget is None else budget.value
     if listing:
-        _print_experiment_list(name, benchmark, size, as_json)
+        _print_experiment_list(name, benchmark, budget_name, as_json)
         return
     if name is None:
         raise ConfigError("No table given. `coevo experiment --list` lists all tables.")
@@ -174,7 +194,7 @@ def experiment(
         load_experiment(name),
         RUNS,
         benchmark=benchmark,
-        budget=size,
+        budget=budget_name,
         seeds=seeds,
         rows=names,
         sets=list(sets or ()),
@@ -201,6 +221,11 @@ def experiment(
     else:
         table = _run_with_progress(chosen, yes, ignore_memory)
     _print_results(table, as_json, as_csv, as_md)
+    if plot is not None:
+        from coevo_gym.view.figure import table_chart, write_figure
+
+        write_figure(table_chart(table), plot, size.value)
+        say_to_stderr(f"Figure: {plot}")
 
 
 def _run_with_progress(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:

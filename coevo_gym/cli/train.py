@@ -205,13 +205,6 @@ def resume(
 
 def report(
     run: RunName,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also save a plot of success over env steps to this SVG file.",
-        ),
-    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -227,24 +220,18 @@ def report(
 
       coevo report quickstart
 
-      coevo report quickstart --picture success.svg
-
       coevo report /shared/runs/quickstart --output report.html
     """
     folder = RunFolder.of(run)
-    from coevo_gym.view.export.write import write_report, write_success_chart
+    from coevo_gym.view.export.write import write_report
 
-    for target in (output, picture):
-        require_writable(target)
+    require_writable(output)
     try:
         say(f"Report: {write_report(folder, output)}")
     except StoreError as error:
         if output is None:
             error.add_note("Pass --output FILE to write the report somewhere else.")
         raise
-    if picture is not None:
-        write_success_chart(folder, picture)
-        say(f"Picture: {picture}")
 
 
 def _settings_for_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str, object]:

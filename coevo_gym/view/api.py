@@ -26,6 +26,7 @@ from coevo_gym.view.model.run_progress import progress_of
 from coevo_gym.view.model.runs import run_detail, run_list
 from coevo_gym.view.model.search import search
 from coevo_gym.view.model.steps import group_detail, group_page, step_table
+from coevo_gym.view.model.tables import ledger_detail, table_curves, table_detail, table_list
 from coevo_gym.view.model.tasks import task_detail, task_page
 from coevo_gym.view.model.trajectories import trajectory_detail
 from coevo_gym.view.model.trajectory_list import trajectory_page
@@ -84,6 +85,10 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/tasks/{id}": task_detail,
     "runs/{run}/drafts/{id}": draft_detail,
     "runs/{run}/evaluations/{arm}/{step}": run_evaluation_detail,
+    "tables": table_list,
+    "tables/{table}": table_detail,
+    "tables/{table}/curves": table_curves,
+    "ledgers/{ledger}": ledger_detail,
     "evals": eval_list,
     "evals/{eval}": eval_detail,
     "evals/{eval}/episodes/{id}": episode_detail,

@@ -71,6 +71,15 @@ class RunCollection:
         """Return all runs."""
         return list(starmap(self._cache_run, self.library.runs().items()))
 
+    def runs_of_table(self, id: str) -> list[ShownRun]:
+        """Return the runs of the table with the given id, sorted by name.
+
+        Raises:
+            NotFound: if there is no such table.
+        """
+        table = self.library.get_table(id)
+        return [self._cache_run(f"{id}{OF_TABLE}{run.path.name}", run) for run in table.runs()]
+
     def evals(self) -> list[ShownEval]:
         """Return all evaluations."""
         return list(starmap(self._cache_eval, self.library.evals().items()))

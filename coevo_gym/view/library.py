@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,30 @@ OF_TABLE = "~"
 MAX_OFFERED = 12
 """Maximum number of existing ids that the error for an unknown id suggests."""
 
-Folder = TypeVar("Folder", RunFolder, EvalFolder)
+TABLE_FILE = "table.json"
+
+
+@dataclass(frozen=True)
+class TableFolder:
+    """The folder of a table of ``coevo experiment``: its runs, its files, or both.
+
+    Attributes:
+        path: path of the folder.
+    """
+
+    path: Path
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the table as JSON; it is written when the table's cells have run."""
+        return self.path / TABLE_FILE
+
+    def runs(self) -> list[RunFolder]:
+        """Return the table's runs, sorted by name."""
+        return RunFolder.of_table(self.path)
+
+
+Folder = TypeVar("Folder", RunFolder, EvalFolder, TableFolder)
 
 
 class Library:
@@ -37,19 +61,24 @@ class Library:
         {'quickstart': RunFolder(path=PosixPath('runs/quickstart'))}
     """
 
-    def __init__(self, sources: Sequence[str | RunFolder | EvalFolder] = ()) -> None:
+    def __init__(self, sources: Sequence[str | RunFolder | EvalFolder | TableFolder] = ()) -> None:
         folders = [_find_source(one) if isinstance(one, str) else one for one in sources]
         self._all = not folders
         self._runs = [folder for folder in folders if isinstance(folder, RunFolder)]
         self._evals = [folder for folder in folders if isinstance(folder, EvalFolder)]
-        self._tables = [folder for folder in folders if isinstance(folder, Path)]
+        self._tables = [folder for folder in folders if isinstance(folder, TableFolder)]
 
     @property
     def home(self) -> str:
-        """Return the path of the only run or evaluation, or "" if several are shown."""
-        if self._all or self._tables:
+        """Return the path of the only run, table or evaluation, or "" if several are shown."""
+        if self._all:
             return ""
-        places = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
+        runs = _name_folders((folder_name(run.path), run) for run in self._runs)
+        places = [
+            *(f"tables/{id}" for id in self.tables()),
+            *(f"runs/{id}" for id in runs),
+            *(f"evals/{id}" for id in self.evals()),
+        ]
         return places[0] if len(places) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
@@ -57,15 +86,22 @@ class Library:
 
         A run of a table has the id ``TABLE~ROW-SEED``.
         """
-        runs, tables = self._runs, self._tables
+        runs = self._runs
         if self._all:
             runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
-            tables = RunFolder.table_folders()
         pairs = [(folder_name(run.path), run) for run in runs]
-        for table in tables:
-            before = folder_name(table) + OF_TABLE
-            pairs += [(before + run.path.name, run) for run in RunFolder.of_table(table)]
+        for id, table in self.tables().items():
+            pairs += [(f"{id}{OF_TABLE}{run.path.name}", run) for run in table.runs()]
         return _name_folders(pairs)
+
+    def tables(self) -> Mapping[str, TableFolder]:
+        """Return the folders of all tables, keyed by id."""
+        tables = self._tables
+        if self._all:
+            with_file = {path.parent for path in RUNS.glob(f"*/{TABLE_FILE}")}
+            paths = sorted({*RunFolder.table_folders(), *with_file})
+            tables = [TableFolder(path) for path in paths]
+        return _name_folders((folder_name(table.path), table) for table in tables)
 
     def evals(self) -> Mapping[str, EvalFolder]:
         """Return all evaluations, keyed by id."""
@@ -90,12 +126,20 @@ class Library:
         """
         return _require_folder("evaluation", id, "evals", self.evals())
 
+    def get_table(self, id: str) -> TableFolder:
+        """Return the table with the given id.
 
-def _find_source(name: str) -> RunFolder | EvalFolder | Path:
-    """Find a run or an evaluation. For a table of runs, return the table's path."""
+        Raises:
+            NotFound: if there is no such table.
+        """
+        return _require_folder("table", id, "tables", self.tables())
+
+
+def _find_source(name: str) -> RunFolder | EvalFolder | TableFolder:
+    """Find a run, an evaluation or a table."""
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
-        for table in (RUNS / name, Path(name)):
-            if RunFolder.of_table(table):
+        for table in (TableFolder(RUNS / name), TableFolder(Path(name))):
+            if table.runs() or table.file.is_file():
                 return table
     return find_run_or_eval(name)
 

@@ -1,8 +1,8 @@
 """The viewer's read-only server: pages, their JSON, and change notifications.
 
-``/api/live`` sends a message for each changed run or evaluation, with ``{"run": id}`` or ``{"eval":
-id}`` as its data. The message contains nothing else; the page requests new data itself. A periodic
-comment reveals broken connections.
+``/api/live`` sends a message for each changed run, table or evaluation, with ``{"run": id}``,
+``{"table": id}`` or ``{"eval": id}`` as its data. The message contains nothing else; the page
+requests new data itself. A periodic comment reveals broken connections.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _error_response(problem: ApiProblem, status: int) -> Response:
 
 
 def stamps_by_folder(collection: RunCollection) -> State:
-    """Return modification times and sizes of run and evaluation files, to detect changes."""
+    """Return times and sizes of the files of runs, tables and evaluations, to detect changes."""
     runs = {
         ("run", id): file_stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),
@@ -112,11 +112,14 @@ def stamps_by_folder(collection: RunCollection) -> State:
         ("eval", id): file_stamps(folder.results, folder.summary)
         for id, folder in collection.library.evals().items()
     }
-    return {**runs, **evals}
+    tables = {
+        ("table", id): file_stamps(table.file) for id, table in collection.library.tables().items()
+    }
+    return {**runs, **tables, **evals}
 
 
 def changes(before: State, now: State) -> list[dict[str, str]]:
-    """Return the new, removed and changed runs and evaluations as event data."""
+    """Return the new, removed and changed runs, tables and evaluations as event data."""
     return [
         {kind: id}
         for kind, id in {**before, **now}

@@ -509,6 +509,77 @@ def _hit(what: str, path: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+TABLE, LEDGER = "growth", "webshop-val"
+
+
+def table() -> dict[str, Any]:
+    """A table of an experiment: two rows with three seeds, and a baseline from their runs."""
+    success = {"name": "success", "title": "success", "share": True}
+    steps = {"name": "env_steps", "title": "env steps", "share": False}
+    compared = {
+        "baseline": "static", "seeds": 3, "mean": 0.1, "sd": 0.02, "low": 0.05, "high": 0.15,
+        "wins": 3, "ties": 0, "p": 0.25, "p_sign": 0.25,
+    }  # fmt: skip
+    lines = [
+        {
+            "key": key, "label": f"{key}: {ASKED}", "seeds": 3, "mean": mean, "sd": 0.04,
+            "comparisons": [compared] if key == "coevolve" else [],
+            "columns": {"env_steps": 80_000.0}, "paper": {"success": 51.2},
+        }
+        for key, mean in (("start", 0.3), ("static", 0.5), ("coevolve", 0.6))
+    ]  # fmt: skip
+    cells = [
+        {
+            "row": row, "seed": seed, "run": RUN if seed == 1 else None,
+            "state": "finished" if seed < 3 else "training",
+            "value": 0.5 if seed < 3 else None,
+        }
+        for row in ARMS
+        for seed in (1, 2, 3)
+    ]  # fmt: skip
+    return {
+        "id": TABLE, "title": ASKED, "source": "a paper", "path": "runs/growth",
+        "benchmark": "webshop", "budget": "tiny", "metric": success, "lines": lines,
+        "columns": [steps], "cells": cells, "notes": [ASKED], "written": True,
+    }  # fmt: skip
+
+
+def table_curves() -> dict[str, Any]:
+    """The mean success of the table's rows: with a band, and of one seed."""
+    x = [0.0, 1000.0, 2000.0]
+    curves = [
+        {
+            "label": f"coevolve: {ASKED}", "seeds": 3, "x": x, "mean": [0.3, 0.5, 0.6],
+            "low": [0.25, 0.45, 0.55], "high": [0.35, 0.55, 0.65],
+        },
+        {"label": "static", "seeds": 1, "x": x, "mean": [0.3, 0.4, 0.5], "low": [], "high": []},
+    ]  # fmt: skip
+    return {"curves": curves, "problem": ""}
+
+
+def ledger_brief() -> dict[str, Any]:
+    return {
+        "id": LEDGER, "benchmark": "webshop", "split": "val", "panel": "", "evals": ["a", "b"],
+    }  # fmt: skip
+
+
+def ledger() -> dict[str, Any]:
+    """Two evaluations in one table."""
+    rows = [
+        {
+            "label": name, "results": [f"evals/{name}"], "tasks": 100, "success": 0.5, "low": 0.4,
+            "high": 0.6, "means": [0.5], "repeat_sd": None, "repeat_low": None, "repeat_high": None,
+            "difference": {
+                "mean": 0.1, "low": 0.0, "high": 0.2, "repeat_low": None, "repeat_high": None
+            },
+            "notes": [ASKED],
+        }
+        for name in ("a", "b")
+    ]  # fmt: skip
+    evals = {f"evals/{name}": name for name in ("a", "b")}
+    return {"brief": ledger_brief(), "rows": rows, "evals": evals, "remarks": [ASKED]}
+
+
 _AT = f"runs/{RUN}"
 _ARM = f"{_AT}/arms/coevolve"
 ANSWERS: dict[str, Any] = {
@@ -545,6 +616,16 @@ ANSWERS: dict[str, Any] = {
     f"{_AT}/drafts/draft0": draft(),
     f"{_AT}/evaluations/coevolve/20": evaluation(),
     "evals": {"evals": []},
+    "tables": {
+        "tables": [
+            {"id": TABLE, "title": ASKED, "path": "runs/growth", "cells": {"finished": 4}},
+            {"id": "from-file", "title": ASKED, "path": "runs/from-file", "cells": {}},
+        ],
+        "ledgers": [ledger_brief()],
+    },
+    f"tables/{TABLE}": table(),
+    f"tables/{TABLE}/curves": table_curves(),
+    f"ledgers/{LEDGER}": ledger(),
     "search": {
         "q": "jacket", "hits": [_hit("task", f"{_AT}/tasks/{TASK}"),
                                 _hit("trajectory", f"{_AT}/trajectories/coevolve.g7.1")],
@@ -571,6 +652,8 @@ PLACES = {
     "side": f"#/side?a={_AT}%2Ftrajectories%2Fcoevolve.g7.0&b={_AT}%2Ftrajectories%2Fcoevolve.g7.1",
     "search": f"#/search?q=jacket&run={RUN}",
     "terms": "#/terms?term=sr",
+    "table": f"#/tables/{TABLE}",
+    "ledger": f"#/ledgers/{LEDGER}",
 }
 """A place of each view."""
 

@@ -1,4 +1,4 @@
-"""The small chart of pages without JavaScript and of picture files."""
+"""The small chart of pages without JavaScript."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.view.export.curve import Line, Point, axis_top, draw_chart, stack_charts, ticks
+from coevo_gym.view.export.curve import (
+    COLOURS,
+    Line,
+    Point,
+    axis_top,
+    chart_colours,
+    draw_chart,
+    ticks,
+    to_svg_file,
+)
 
 HOSTILE = '<script>alert("x")</script>\'"> & &amp; \x00\x1b[31m \u202e \ud800 \n'
 
@@ -78,15 +87,19 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "&lt;script&gt;" in svg
 
 
-def test_a_picture_is_a_self_contained_svg() -> None:
-    size = (760.0, 300.0)
-    svg = draw_chart([line(0.1, 0.2)], "t", "x", "y", size=size)
-    image = stack_charts([svg, svg], ["A run", HOSTILE], size)
+def test_a_picture_is_a_self_contained_svg_with_plain_colours() -> None:
+    svg = draw_chart([line(0.1, 0.2, label=f"arm {i}") for i in range(6)], "t", "x", "y")
+    image = to_svg_file(svg, 760, 300)
     root = xml.dom.minidom.parseString(image.encode()).documentElement
     assert root.getAttribute("xmlns") == "http://www.w3.org/2000/svg"
-    assert "light-dark(" in image
-    assert float(root.getAttribute("height")) > 600
-    assert stack_charts([svg, svg], ["A run", HOSTILE], size) == image
+    assert "var(" not in image
+    assert "light-dark(" not in image
+    assert all(f'stroke="{colour}"' in image for colour in COLOURS)
+
+
+def test_colours_are_those_of_the_style_sheet() -> None:
+    light = re.findall(r"--chart-\d: light-dark\((#\w+),", chart_colours())
+    assert tuple(light) == COLOURS
 
 
 @given(st.floats(1e-6, 1e12))

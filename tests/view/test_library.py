@@ -30,6 +30,7 @@ def test_a_library_without_names_lists_all_runs_and_evaluations() -> None:
     library = Library()
     assert list(library.runs()) == ["first", "table~static-1", "table~static-2"]
     assert list(library.evals()) == ["e"]
+    assert list(library.tables()) == ["table"]
     assert library.home == ""
 
 
@@ -37,7 +38,7 @@ def test_a_library_without_names_lists_all_runs_and_evaluations() -> None:
 def test_a_table_lists_its_runs_including_later_ones(name: str, folder: Path) -> None:
     library = Library([name.format(here=folder)])
     assert list(library.runs()) == ["table~static-1", "table~static-2"]
-    assert library.home == ""
+    assert library.home == "tables/table"
     put(folder / "runs/table/static-3/manifest.json")
     assert "table~static-3" in library.runs()
     assert not library.evals()

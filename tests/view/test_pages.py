@@ -23,6 +23,7 @@ from coevo_gym.view.model.rounds import RoundDetail, RoundList
 from coevo_gym.view.model.runs import RunDetail, RunList
 from coevo_gym.view.model.search import SearchResult
 from coevo_gym.view.model.steps import GroupDetail, GroupPage, StepTable
+from coevo_gym.view.model.tables import LedgerView, TableCurves, TableDetail, TableList
 from coevo_gym.view.model.tasks import TaskDetail, TaskPage
 from coevo_gym.view.model.trajectories import TrajectoryDetail
 from coevo_gym.view.model.trajectory_list import TrajectoryPage
@@ -54,6 +55,10 @@ SHAPES: dict[str, type[Shape]] = {
     ".+/drafts/[^/]+": DraftDetail,
     ".+/evaluations/.+": EvaluationDetail,
     "evals": EvalList,
+    "tables": TableList,
+    "tables/[^/]+": TableDetail,
+    "tables/.+/curves": TableCurves,
+    "ledgers/.+": LedgerView,
     "search": SearchResult,
 }
 

@@ -22,7 +22,7 @@ from coevo_gym.view.api import json_response
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export import write
 from coevo_gym.view.export.gathering import MAX_TASKS, render_run_page
-from coevo_gym.view.export.write import write_report, write_success_chart
+from coevo_gym.view.export.write import write_report
 from coevo_gym.view.library import Library
 from tests.view.exports import read_data, replace_data, restore_texts
 from tests.view.sample import RUN
@@ -217,8 +217,6 @@ def test_a_run_without_rounds_or_evaluations_has_a_report(beside: Path, tmp_path
     folder.summary.unlink()
     text = write_report(folder).read_text()
     assert "This run has no evaluations on held-out tasks." in text
-    write_success_chart(folder, tmp_path / "empty.svg")
-    assert "no evaluation" in (tmp_path / "empty.svg").read_text()
 
 
 # ---- in a browser -------------------------------------------------------------------------------

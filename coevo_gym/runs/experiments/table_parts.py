@@ -98,6 +98,7 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
             "row": row.name,
             "seed": seed,
             "steps": [point["step"] for point in curve],
+            "env_steps": [point["env_steps"] for point in curve],
             "success": [_mean(point["tasks"]) for point in curve],
             "from_start": _mean_difference(curve[-1], curve[0]),
         }

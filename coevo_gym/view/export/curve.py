@@ -1,8 +1,9 @@
-"""Small line charts as SVG, for pages without JavaScript and for image files."""
+"""Small line charts as SVG, for pages without JavaScript."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
@@ -11,13 +12,16 @@ from coevo_gym.core.spaces import make_visible
 from coevo_gym.view.numbers import format_compact, format_percent
 from coevo_gym.view.shell import STATIC
 
-_DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
-_COLOURS = ("#0068a8", "#b84a00", "#00755a", "#9c4a78", "#8a6100", "#5c5c66")
-"""Fallback colours, used if the charts' style sheet is missing."""
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
+"""Dashes and gaps of the lines, in pixels."""
+COLOURS = ("#0068a8", "#b84a00", "#00755a", "#9c4a78", "#8a6100", "#5c5c66")
+"""Colours of the lines on white, as in the charts' style sheet."""
 _LEFT, _RIGHT, _BOTTOM, _ROW = 52.0, 16.0, 44.0, 19.0
 _LETTER = 6.7
 """Average width of a letter in pixels."""
 _LONGEST = 60
+_PAIR = re.compile(r"(--chart-\w+): light-dark\((#\w+), (#\w+)\)")
+_VARIABLE = re.compile(r"var\((--chart-\w+)(?:, #\w+)?\)")
 
 
 class Point(NamedTuple):
@@ -95,35 +99,25 @@ def draw_chart(
     )
 
 
-def stack_charts(charts: Sequence[str], heading: Sequence[str], size: tuple[float, float]) -> str:
-    """Return a standalone SVG file with vertically stacked charts, for light and dark mode.
-
-    Args:
-        charts: charts drawn by :func:`draw_chart`, each of the given ``size``.
-        heading: lines of text above the charts; the first line is bold.
-        size: width and height of a chart in pixels.
-    """
-    edge, top = 24.0, 24.0 + 18 * len(heading)
-    width, height = size[0] + 2 * edge, top + len(charts) * size[1] + edge / 2
-    parts = [
-        _text_element(line, edge, 28 + 18 * i, soft=i > 0, bold=not i)
-        for i, line in enumerate(heading)
-    ]
-    placed = [
-        f'<g transform="translate({edge:g} {top + i * size[1]:g})">{chart}</g>'
-        for i, chart in enumerate(charts)
-    ]
-    return to_svg_file("".join([*parts, *placed]), width, height)
-
-
 def to_svg_file(content: str, width: float, height: float) -> str:
-    """Return a standalone SVG file with the charts' colours, for light and dark mode."""
+    """Return a standalone SVG file with the charts' colours.
+
+    Colours are plain, which every program draws. Browsers use the dark ones in dark mode.
+    """
+    pairs = _PAIR.findall(chart_colours())
+    light = {name: day for name, day, _ in pairs}
+    plain = _VARIABLE.sub(lambda match: light.get(match[1], match[0]), content)
+    dark = "".join(
+        f'[{paint}="{day}"] {{ {paint}: {night}; }} '
+        for _, day, night in pairs
+        for paint in ("fill", "stroke")
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="12">\n'
-        f"<style>:root {{ color-scheme: light dark; }} {chart_colours()}</style>\n"
-        f'<rect width="100%" height="100%" fill="var(--chart-paper, #ffffff)"/>\n'
-        f"{content}\n</svg>\n"
+        f"<style>@media (prefers-color-scheme: dark) {{ {dark}}}</style>\n"
+        f'<rect width="100%" height="100%" fill="{light["--chart-paper"]}"/>\n'
+        f"{plain}\n</svg>\n"
     )
 
 
@@ -173,7 +167,7 @@ def _draw_line(
     y: Callable[[float], float],
     write: Callable[[float], str],
 ) -> Iterator[str]:
-    colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
+    colour = f"var(--chart-{style % 6}, {COLOURS[style % 6]})"
     for run in _split_at_gaps(line.points, lambda p: all(map(math.isfinite, p))):
         if len(run) > 1:
             upper = [f"{x(p.x):.1f} {y(p.high):.1f}" for p in run]
@@ -209,9 +203,9 @@ def _split_at_gaps(
 
 
 def _path_element(d: str, style: int) -> str:
-    dash = _DASHES[style % 6]
+    dash = DASHES[style % 6]
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
+    colour = f"var(--chart-{style % 6}, {COLOURS[style % 6]})"
     return f'<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
 
 

@@ -87,6 +87,7 @@ def responses_to_export(collection: RunCollection, *, episodes: bool = True) -> 
     """
     yield _request(collection, "runs")
     yield _request(collection, "evals")
+    yield from _table_responses(collection)
     if episodes:
         yield Response("search", {"hits": list(_all_hits(collection))})
     for run in collection.runs():
@@ -217,6 +218,20 @@ def _run_responses(
     for point in detail.value["evaluations"] if episodes else ():
         if point["kept"]:
             yield _request(collection, f"{at}/evaluations/{point['arm']}/{point['step']}")
+
+
+def _table_responses(collection: RunCollection) -> Iterator[Response]:
+    """Yield the list of tables, and the tables that can be read."""
+    tables = _request(collection, "tables")
+    yield tables
+    paths = [
+        *(f"tables/{table['id']}" for table in tables.value["tables"]),
+        *(f"tables/{table['id']}/curves" for table in tables.value["tables"]),
+        *(f"ledgers/{ledger['id']}" for ledger in tables.value["ledgers"]),
+    ]
+    for path in paths:
+        with suppress(Refusal):
+            yield _request(collection, path)
 
 
 def _eval_responses(collection: RunCollection, evaluation: ShownEval) -> Iterator[Response]:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 from urllib.parse import quote
 
@@ -30,14 +29,12 @@ from coevo_gym.store.folder import RunFolder, raise_store_errors, write_atomic
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import about
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.export.curve import stack_charts
 from coevo_gym.view.export.gathering import (
     Response,
     page_response,
     pages_to_export,
     render_plain_pages,
     responses_to_export,
-    success_curve,
 )
 from coevo_gym.view.filters import LISTS
 from coevo_gym.view.library import Library
@@ -249,7 +246,6 @@ WITHOUT_EPISODES = (
 )
 NOT_IN_REPORT = ("trajectories", "groups/", "drafts/", "evaluations", "evals", "side", "search")
 """Kinds of pages that reports omit. With a slash, reports omit only the pages for single items."""
-_PICTURE = (760.0, 320.0)
 
 
 @dataclass
@@ -288,7 +284,7 @@ def export_pages(
         ConfigError: if the target is not writable, or there is nothing to export.
         StoreError: if writing fails; existing files are kept.
     """
-    if not library.runs() and not library.evals():
+    if not (library.runs() or library.tables() or library.evals()):
         raise ConfigError(
             "Nothing to export: there are no runs in runs/ and no evaluations in evals/."
         )
@@ -312,20 +308,6 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
     path = path or folder.report
     with _open_for_report(folder) as collection:
         return _Export(collection, report=True).write_file(path, MAX_BYTES).page
-
-
-def write_success_chart(folder: RunFolder, path: Path) -> None:
-    """Plot the success rates of a run's arms over env steps, and save the chart as an SVG file.
-
-    Raises:
-        StoreError: as in :func:`write_report`.
-    """
-    with _open_for_report(folder) as collection:
-        detail = run_detail(collection.runs()[0])
-        curve = success_curve(detail, _PICTURE)
-        heading = (detail.name, *wrap(detail.headline, 110))
-        text = collection.censor.redact(stack_charts([curve] if curve else [], heading, _PICTURE))
-    write_atomic(path, text.encode("utf-8", "replace"))
 
 
 @contextmanager

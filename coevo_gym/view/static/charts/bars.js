@@ -4,7 +4,7 @@
 
 (() => {
   const { given } = coevo;
-  const { NARROW, kinds, write, tick, interval, textWidth, shorten, look, marked, domainOf, ticksOf, axisX, axisY, plot, tips } = coevo.charts;
+  const { NARROW, kinds, write, tick, interval, cellOf, intervalCell, INTERVAL, textWidth, shorten, look, marked, domainOf, ticksOf, axisX, axisY, plot, tips } = coevo.charts;
 
   // ---- fills --------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@
       head: [x.label, ...fills.map(({ label }) => label || y.label)],
       rows: columns.map(({ label, values, href }) => [
         { text: label, href },
-        ...values.map((value) => write(y.format || "count", value)),
+        ...values.map((value) => cellOf(y.format || "count", value)),
       ]),
     }),
 
@@ -176,7 +176,7 @@
       head: ["", ...fills.map(({ label }) => label || x.label)],
       rows: rows.map(({ label, values, href }) => [
         { text: label, href },
-        ...values.map((value) => write(x.format || "count", value)),
+        ...values.map((value) => cellOf(x.format || "count", value)),
       ]),
     }),
 
@@ -215,18 +215,19 @@
    *   rows  [{label, value, low, high, said, href, style}]: `said` is a remark beside the value
    *   x     the axis
    *   at    a reference value, drawn as a line across all rows
+   *   band  what the intervals are, unless they are 95 % intervals
    */
   kinds.intervals = {
     empty: ({ rows }) => !rows.some(({ value }) => given(value)),
 
     parts: () => [],
 
-    table: ({ rows, x }) => ({
-      head: ["", x.label, "95\u202f% interval", ""],
+    table: ({ rows, x, band }) => ({
+      head: ["", x.label, band ? { ...INTERVAL, text: band } : INTERVAL, ""],
       rows: rows.map((row) => [
         { text: row.label, href: row.href },
-        write(x.format, row.value),
-        interval(x.format, row),
+        cellOf(x.format, row.value),
+        intervalCell(x.format, row),
         row.said || "",
       ]),
     }),

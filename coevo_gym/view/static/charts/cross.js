@@ -22,6 +22,7 @@
   coevo.Cross = ({ a, b, both, onlyA, onlyB, neither, hrefs = {} }) => {
     const of = both + onlyA + onlyB + neither;
     const name = (text) => html`<${Words} text=${text} most=${60} />`;
+    const rows = [{ a: true, b: true, tasks: both }, { a: true, b: false, tasks: onlyA }, { a: false, b: true, tasks: onlyB }, { a: false, b: false, tasks: neither }];
     return html`<table class="cross">
       <caption class="sr">Number of tasks that each side solves</caption>
       <thead><tr><td></td><th scope="col">${name(b)} solves</th><th scope="col">${name(b)} fails</th></tr></thead>
@@ -32,6 +33,7 @@
         <tr><th scope="row">${name(a)} fails</th>
           <${Cell} n=${onlyB} of=${of} href=${hrefs.onlyB} tone="changed" words="got better" />
           <${Cell} n=${neither} of=${of} href=${hrefs.neither} words="neither" /></tr>
-      </tbody></table>`;
+      </tbody></table>
+      <${coevo.Download} title="Tasks that each side solves" data=${() => ({ ...coevo.tableOf(rows), json: { a, b, rows } })} />`;
   };
 })();

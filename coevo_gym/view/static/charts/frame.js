@@ -3,7 +3,7 @@
 //   html`<${coevo.Chart} kind="lines" title="…" series=${…} x=${…} y=${…} />`
 //
 // Every chart has a title, a legend that distinguishes its parts by mark, pattern and colour, and a
-// table of its values behind "Numbers". Colours are custom properties in charts.css, so charts need not
+// table of its values behind "Numbers", and can be downloaded. Colours are custom properties in charts.css, so charts need not
 // be redrawn for dark mode, light mode or printing. All kinds of charts have the properties
 //
 //   title   the title
@@ -48,6 +48,13 @@
     if (!given(value)) return coevo.NONE;
     return typeof format === "function" ? format(value) : formats[format || "number"](value);
   };
+
+  /** A cell of a chart's table: the number as text for readers, and as it is for downloads. */
+  const cellOf = (format, value) => ({ text: write(format, value), values: [given(value) ? value : null] });
+
+  /** A cell with the two ends of an interval, and its heading. */
+  const intervalCell = (format, { low, high }) => ({ text: interval(format, { low, high }), values: [low ?? null, high ?? null] });
+  const INTERVAL = { text: "95\u202f% interval", values: ["low", "high"] };
 
   /** The text of an axis tick, without trailing zeros. */
   const tick = (format, value) => {
@@ -136,9 +143,9 @@
 
   /** Shared options of all axes. */
   const axisX = (label, more) => ({
-    label, labelArrow: "none", labelAnchor: "center", labelOffset: 36, tickSize: 0, tickPadding: 7, ...more,
+    label: plain(label, 120), labelArrow: "none", labelAnchor: "center", labelOffset: 36, tickSize: 0, tickPadding: 7, ...more,
   }); // prettier-ignore
-  const axisY = (label, more) => ({ label, labelArrow: "none", tickSize: 0, ...more });
+  const axisY = (label, more) => ({ label: plain(label, 120), labelArrow: "none", tickSize: 0, ...more });
 
   /** Plot.plot without its style element, which the page's Content-Security-Policy forbids; the rules
    * are in charts.css. Links in a chart are for the pointer, and those in its table for the keyboard. */
@@ -179,7 +186,8 @@
         : html`<${Legend} parts=${kind.parts(spec)} alone=${spec.stacked} hidden=${hidden} toggle=${spec.kind === "lines" && toggle} />
             <${Drawing} kind=${kind} spec=${spec} hidden=${hidden} />
             ${spec.note && html`<p class="note">${spec.note}</p>`}
-            <${Numbers} kind=${kind} spec=${spec} />`}
+            <div class="chart-foot"><${Numbers} kind=${kind} spec=${spec} />
+              <${coevo.Download} title=${spec.title} svg=${(button) => coevo.toSvg(button.closest("figure"))} data=${() => dataOf(spec, kind.table(spec))} /></div>`}
     </figure>`;
   };
 
@@ -249,12 +257,22 @@
     </details>`;
   };
 
+  const textOf = (cell) => (cell && typeof cell === "object" ? cell.text : cell);
+  const valuesOf = (cell) => (cell && cell.values ? cell.values : [textOf(cell)]);
+
+  /** A chart's table for downloads, with plain numbers. */
+  const dataOf = ({ title, note }, { head, rows }) => {
+    const columns = head.flatMap(valuesOf).map((name, i) => name || (i ? "remark" : "name"));
+    const values = rows.map((row) => row.flatMap(valuesOf));
+    return { columns, rows: values, json: { title, ...(note && { note }), columns, rows: values } };
+  };
+
   const NumbersTable = ({ head, rows }) => {
     const shown = spread(rows, MOST_ROWS);
-    const said = (cell) => html`<${Words} text=${cell && typeof cell === "object" ? cell.text : cell} most=${160} />`;
+    const said = (cell) => html`<${Words} text=${textOf(cell)} most=${160} />`;
     const linked = (cell) => (cell && cell.href ? html`<a href=${cell.href}>${said(cell)}</a>` : said(cell));
     return html`<div class="chart-scroll" tabindex="0" role="region" aria-label="Numbers">
-        <table><thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+        <table><thead><tr>${head.map((name) => html`<th scope="col">${textOf(name)}</th>`)}</tr></thead>
         <tbody>${shown.map(
           ([first, ...rest]) => html`<tr><th scope="row">${linked(first)}</th>${rest.map((cell) => html`<td>${linked(cell)}</td>`)}</tr>`,
         )}</tbody></table></div>
@@ -263,7 +281,7 @@
 
   coevo.Chart = Chart;
   coevo.charts = {
-    NARROW, kinds, formats, write, tick, interval, textWidth, shorten, look, marked, styles,
+    NARROW, kinds, formats, write, tick, interval, cellOf, intervalCell, INTERVAL, textWidth, shorten, look, marked, styles,
     domainOf, ticksOf, axisX, axisY, plot, tips,
   }; // prettier-ignore
 })();

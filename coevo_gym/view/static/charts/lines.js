@@ -3,7 +3,7 @@
 
 (() => {
   const { given } = coevo;
-  const { kinds, write, tick, interval, textWidth, shorten, look, marked, domainOf, ticksOf, axisX, axisY, plot, tips } = coevo.charts;
+  const { kinds, write, tick, interval, cellOf, intervalCell, INTERVAL, textWidth, shorten, look, marked, domainOf, ticksOf, axisX, axisY, plot, tips } = coevo.charts;
 
   /** Maximum number of points of a line that are marked individually. */
   const MOST_MARKS = 60;
@@ -15,26 +15,28 @@
 
   /**
    * Properties of the kind "lines":
-   *   series  [{label, points: [{x, y, low, high, href}], style, bold, steps}]: `bold` emphasises the
-   *           main series, `steps` keeps a value constant until the next point
+   *   series  [{label, points: [{x, y, low, high, href}], style, bold, steps, unmarked}]: `bold`
+   *           emphasises the main series, `steps` keeps a value constant until the next point,
+   *           `unmarked` draws no marks at the points
    *   x, y    axes; `x.axis` is the format of the ticks (default: "compact")
    *   rounds  [{label, style, at: [x]}]: ticks below the horizontal axis
+   *   band    what the bands are, unless they are 95 % intervals
    */
   kinds.lines = {
     empty: ({ series }) => !series.some(({ points }) => points.some(known)),
 
     parts: (spec) => styled(spec).map(({ label, style }) => ({ label, style, sample: "line" })),
 
-    table: ({ series, x, y }) => {
+    table: ({ series, x, y, band }) => {
       const banded = series.some(({ points }) => points.some(({ low }) => given(low)));
       return {
-        head: ["", x.label, y.label, ...(banded ? ["95\u202f% interval"] : [])],
+        head: ["", x.label, y.label, ...(banded ? [band ? { ...INTERVAL, text: band } : INTERVAL] : [])],
         rows: series.flatMap(({ label, points }) =>
           points.map((point) => [
             { text: label, href: point.href },
-            write(x.format || "count", point.x),
-            write(y.format, point.y),
-            ...(banded ? [interval(y.format, point)] : []),
+            cellOf(x.format || "count", point.x),
+            cellOf(y.format, point.y),
+            ...(banded ? [intervalCell(y.format, point)] : []),
           ]),
         ),
       };
@@ -102,7 +104,7 @@
         x: "x", y: value("y"), stroke: colour, strokeWidth: one.bold ? 2.6 : 1.8, strokeDasharray: dash,
         curve: one.steps ? "step-after" : "linear",
       }), // prettier-ignore
-      (one.points.length <= MOST_MARKS || drawn.length === 1) &&
+      ((one.points.length <= MOST_MARKS && !one.unmarked) || drawn.length === 1) &&
         Plot.dot(drawn, { x: "x", y: "y", r: 3.6, href: "href", ...marked(one.style) }),
     ].filter(Boolean);
   };

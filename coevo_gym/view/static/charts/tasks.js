@@ -3,7 +3,7 @@
 
 (() => {
   const { given } = coevo;
-  const { NARROW, kinds, write, textWidth, shorten, plot, tips, axisX } = coevo.charts;
+  const { NARROW, kinds, write, cellOf, textWidth, shorten, plot, tips, axisX } = coevo.charts;
 
   // ---- heat ---------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@
         head: [y.label, ...columns],
         rows: rows.map((row, i) => [
           { text: row.label, href: row.href },
-          ...columns.map((_, j) => write("percent", of.get(i)?.get(j)?.value)),
+          ...columns.map((_, j) => cellOf("percent", of.get(i)?.get(j)?.value)),
         ]),
       };
     },

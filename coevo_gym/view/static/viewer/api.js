@@ -183,17 +183,21 @@
 
   const MOST_PAGES = 20;
 
-  /** The first 10,000 rows of a list: `{rows, total}` as data. */
-  const useRows = (parts, { run } = {}) => {
-    const all = async (signal) => {
-      const ask = (page) => get(parts, { per_page: 500, page }, signal);
-      const { rows, total, pages } = await ask(1);
-      const later = [];
-      for (let page = 2; page <= Math.min(pages, MOST_PAGES); page++) later.push(...(await ask(page)).rows);
-      return { rows: [...rows, ...later], total };
-    };
-    return useAnswer(parts, `${addressOf(parts, {})} rows`, all, run);
+  /** The rows on the first `most` pages of 500 rows: `{rows, total}`. */
+  const rowsOf = async (parts, params, signal, most) => {
+    const ask = (page) => get(parts, { ...params, per_page: 500, page }, signal);
+    const { rows, total, pages } = await ask(1);
+    const later = [];
+    for (let page = 2; page <= Math.min(pages, most); page++) later.push(...(await ask(page)).rows);
+    return { rows: [...rows, ...later], total };
   };
+
+  /** The first 10,000 rows of a list: `{rows, total}` as data. */
+  const useRows = (parts, { run } = {}) =>
+    useAnswer(parts, `${addressOf(parts, {})} rows`, (signal) => rowsOf(parts, {}, signal, MOST_PAGES), run);
+
+  /** A function that requests all rows that match the filters, for a download. */
+  const allRows = (parts, params) => async () => (await rowsOf(parts, params, undefined, Infinity)).rows;
 
   /** The contents and the version of the viewer. */
   const useAbout = () => useData(["about"]).data;
@@ -206,5 +210,5 @@
     return kindsOf[1];
   };
 
-  Object.assign(coevo, { get, useData, useSeveral, useRows, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
+  Object.assign(coevo, { get, useData, useSeveral, useRows, allRows, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
 })();

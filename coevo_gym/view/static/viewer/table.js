@@ -25,8 +25,9 @@
    * @param keyOf a row's key.
    * @param label description of the table for screen readers.
    * @param keys true if the keys j and k move through this table: at most one on a page.
+   * @param source returns all rows for a download, or a promise of them; by default, `rows`.
    */
-  const Table = ({ columns: all, rows, href, keyOf, label, keys = true, empty, tone }) => {
+  const Table = ({ columns: all, rows, href, keyOf, label, keys = true, empty, tone, source = () => rows }) => {
     const table = useRef(null);
     const params = coevo.usePlace().params;
     const move = (by) => (table.current ? step(table.current, by) : false);
@@ -67,7 +68,11 @@
           })}</tr>`,
         )}</tbody>
       </table>
-    </div>`;
+    </div>
+    <${coevo.Download} title=${label} data=${async () => {
+      const json = await source();
+      return { ...coevo.tableOf(json), json };
+    }} />`;
   };
 
   /** Buttons between the pages of a list. `of` has total, page, pages and per_page. */

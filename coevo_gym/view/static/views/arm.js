@@ -48,6 +48,12 @@
       ${chosen && html`<${coevo.Chart} kind="lines" title=${metric} series=${chosen} x=${x} y=${{ label: metric }} />`}`;
   };
 
+  /** The arm's steps with all their numbers, for a download. */
+  const stepRows = ({ step, series, signals, rounds, ...columns }) => {
+    const lists = { step, ...columns, ...series, ...Object.fromEntries(Object.entries(signals).map(([kind, values]) => [`signals.${kind}`, values])) };
+    return step.map((_, i) => Object.fromEntries(Object.entries(lists).filter(([, values]) => Array.isArray(values)).map(([name, values]) => [name, values[i]])));
+  };
+
   /** The arm's steps in pages, latest first. */
   const Steps = ({ run, arm, table, page }) => {
     const rows = useMemo(() => table.step.map((step, i) => ({ step, i })).reverse(), [table]);
@@ -65,7 +71,7 @@
     ];
     return html`
       <${Table} label="Learner steps" rows=${rows.slice((now - 1) * PER_PAGE, now * PER_PAGE)} columns=${columns} keyOf=${(row) => row.step}
-        href=${({ step }) => link(["runs", run, "trajectories"], { arm, step })} />
+        href=${({ step }) => link(["runs", run, "trajectories"], { arm, step })} source=${() => stepRows(table)} />
       <${Pager} of=${{ total: rows.length, page: now, pages, per_page: PER_PAGE }} noun="step" />`;
   };
 
@@ -114,7 +120,7 @@
       </form>
       <${Loaded} of=${found}>${(page) => html`
         <${Table} label="Groups" rows=${page.rows} columns=${groupColumns(run, kinds)} keyOf=${(group) => group.id}
-          href=${(group) => link(["runs", run, "arms", arm, "groups", group.id])} empty=${html`<${coevo.NoMatch} noun="group" />`} />
+          href=${(group) => link(["runs", run, "arms", arm, "groups", group.id])} source=${coevo.allRows(["runs", run, "arms", arm, "groups"], params)} empty=${html`<${coevo.NoMatch} noun="group" />`} />
         <${Pager} of=${page} noun="group" />`}<//>
     <//>`;
   };

@@ -83,7 +83,7 @@
     ];
     return html`
       <${Table} label="Training tasks in two arms" rows=${rows.slice((page - 1) * SIZE, page * SIZE)} columns=${columns} keyOf=${({ task }) => task.id}
-        href=${({ task }) => link(["runs", run, "tasks", task.id, "arms"], { a: pair[0], b: pair[1] })} empty=${html`<${coevo.NoMatch} noun="task" />`} />
+        href=${({ task }) => link(["runs", run, "tasks", task.id, "arms"], { a: pair[0], b: pair[1] })} source=${() => rows} empty=${html`<${coevo.NoMatch} noun="task" />`} />
       <${Pager} of=${{ total: rows.length, page, pages, per_page: SIZE }} noun="task" />`;
   };
 
@@ -115,7 +115,7 @@
       <div class="section-head"><h2><a href=${link(["runs", run, "arms", arm])}><${Words} text=${arm} most=${48} /></a></h2><${Rate} n=${practice.successes} of=${practice.episodes} /></div>
       <${Loaded} of=${found} lines=${3}>${(page) => page.rows.length === 0
         ? html`<p class="soft">${practice.episodes ? "No episode of this task is stored. By default, a run stores the episodes of groups with a signal." : "This arm has not trained on this task."}</p>`
-        : html`<${Table} label=${`Episodes of ${arm}`} rows=${page.rows} keys=${false} columns=${[{ label: "Episode", cell: (row) => html`step ${count(row.step)}, episode ${row.position + 1}` }, ...coevo.trajectoryColumns(kinds, { place: false }).slice(1, 5)]} keyOf=${(row) => row.id} href=${(row) => link(["runs", run, "trajectories", row.id])} />
+        : html`<${Table} label=${`Episodes of ${arm}`} rows=${page.rows} keys=${false} columns=${[{ label: "Episode", cell: (row) => html`step ${count(row.step)}, episode ${row.position + 1}` }, ...coevo.trajectoryColumns(kinds, { place: false }).slice(1, 5)]} keyOf=${(row) => row.id} href=${(row) => link(["runs", run, "trajectories", row.id])} source=${coevo.allRows(["runs", run, "trajectories"], { task, arm })} />
             ${page.total > page.rows.length && html`<a href=${link(["runs", run, "trajectories"], { task, arm })}>All ${plural(page.total, "episode")}</a>`}`}<//>
     </section>`;
   };

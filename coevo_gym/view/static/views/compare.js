@@ -89,7 +89,7 @@
     return html`<${Section} title=${title} id=${id} note=${note} aside=${html`<${Tag}>${count(tasks.length)}<//>`}>
       ${tasks.length === 0
         ? html`<p class="soft">None.</p>`
-        : html`<${Table} label=${title} rows=${shown} keyOf=${(task) => task.id} href=${both} keys=${id === "won"} columns=${[
+        : html`<${Table} label=${title} rows=${shown} keyOf=${(task) => task.id} href=${both} keys=${id === "won"} source=${() => tasks} columns=${[
             { label: "Task", cell: (task) => html`<${Words} text=${task.name} most=${48} />` },
             { label: "A", cell: (task) => side(a[task.id], task.success_a) },
             { label: "B", cell: (task) => side(b[task.id], task.success_b) },

@@ -70,7 +70,7 @@
       </form>
       <${Loaded} of=${found}>${(page) => html`
         ${(page.total > 0 || params.gate) && html`<${Gates} page=${page} params=${params} run=${run} />`}
-        <${Table} label="Drafts" rows=${page.rows} columns=${draftColumns(kinds)} keyOf=${(draft) => `${draft.arm} ${draft.round} ${draft.position}`} href=${draftHref(run)}
+        <${Table} label="Drafts" rows=${page.rows} columns=${draftColumns(kinds)} keyOf=${(draft) => `${draft.arm} ${draft.round} ${draft.position}`} href=${draftHref(run)} source=${coevo.allRows(["runs", run, "drafts"], params)}
           empty=${html`<${coevo.NoMatch} noun="draft"><p>Evolution rounds propose drafts. Arms with a fixed task set do not have any.</p><//>`} />
         <${Pager} of=${page} noun="draft" />`}<//>
     <//>`;

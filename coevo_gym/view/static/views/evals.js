@@ -107,7 +107,7 @@
       </div>
       <${Loaded} of=${found}>${(page) => html`
         <${Table} label="Episodes" rows=${page.rows} columns=${columns} keyOf=${(one) => one.id}
-          href=${(one) => (one.stored ? link(["evals", row.id, "episodes", one.id]) : null)}
+          href=${(one) => (one.stored ? link(["evals", row.id, "episodes", one.id]) : null)} source=${coevo.allRows(["evals", row.id, "episodes"], asked)}
           empty=${html`<${Empty} title="No episode matches these filters."><p>Remove a filter to see more.</p><//>`} />
         <${Pager} of=${page} noun="episode" />`}<//>
     <//>`;
@@ -221,7 +221,7 @@
               <${Select} label="Tasks" name="change" value=${params.change} options=${CHANGES.slice(1)} />
               <${Select} label="Type" name="type" value=${params.type} options=${data.types.map((one) => [`${one.kind}:${one.value}`, `${words(one.kind)}: ${one.value}`])} />
             </div>
-            <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id}
+            <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id} source=${() => shown}
               empty=${html`<${Empty} title="No task matches these filters." />`} />
             ${data.tasks.some((task) => task.episodes > 1) && html`<p class="note">A task counts as solved if at least half of its episodes succeed.</p>`}
             <${Pager} of=${{ total: shown.length, page, pages, per_page: SIZE }} noun="task" />

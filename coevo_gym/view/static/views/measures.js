@@ -37,7 +37,8 @@
     ["gate_steps", ({ numbers }) => numbers.share_gate_steps, percent],
   ];
 
-  const ArmsTable = ({ label, arms, lines }) => html`<div class="measures" style=${{ "--arms": arms.length }}><${Table} label=${label} rows=${lines} keys=${false} keyOf=${([name]) => name} columns=${[
+  const ArmsTable = ({ label, arms, lines }) => html`<div class="measures" style=${{ "--arms": arms.length }}><${Table} label=${label} rows=${lines} keys=${false} keyOf=${([name]) => name}
+    source=${() => lines.map(([name, value]) => ({ measure: name, ...Object.fromEntries(arms.map((arm) => [arm.arm, value(arm) ?? null])) }))} columns=${[
     { label: "Measure", cell: ([name, , , words]) => html`<${Term} name=${name}>${words}<//>` },
     ...arms.map((arm) => ({ label: arm.arm, num: true, cell: ([, value, write]) => write(value(arm)) })),
   ]} /></div>`;
@@ -72,7 +73,8 @@
   const Final = ({ of }) => {
     const policies = [...new Set(Object.values(of).flatMap(Object.keys))];
     if (!policies.length) return null;
-    return html`<${Table} label="Success on final tasks" rows=${policies} keys=${false} keyOf=${(name) => name} columns=${[
+    return html`<${Table} label="Success on final tasks" rows=${policies} keys=${false} keyOf=${(name) => name}
+      source=${() => policies.map((name) => ({ tasks: name, ...Object.fromEntries(Object.entries(of).map(([column, rates]) => [column, rates[name] ?? null])) }))} columns=${[
       { label: "Final tasks", cell: (name) => html`<${Words} text=${name} most=${60} />` },
       ...Object.entries(of).map(([column, rates]) => ({ label: column, num: true, cell: (name) => percent(rates[name]) })),
     ]} />

@@ -24,7 +24,7 @@
     const found = coevo.useData(["runs", run, "evaluations", arm, String(point.step)], {}, { run });
     const begun = coevo.useData(start ? ["runs", run, "evaluations", START, String(start.step)] : null).data;
     const outcomes = new Map((begun?.tasks || []).map((task) => [task.id, task.success]));
-    const table = (rows, label, none) => html`<${Table} label=${label} rows=${rows.slice(0, 100)} keys=${false} columns=${HELD_OUT_COLUMNS} keyOf=${(task) => task.id} empty=${html`<p class="soft">${none}</p>`} />`;
+    const table = (rows, label, none) => html`<${Table} label=${label} rows=${rows.slice(0, 100)} keys=${false} columns=${HELD_OUT_COLUMNS} keyOf=${(task) => task.id} source=${() => rows} empty=${html`<p class="soft">${none}</p>`} />`;
     return html`<${Loaded} of=${found}>${(evaluation) => {
       const known = evaluation.tasks
         .map((task) => ({ ...task, before: task.before ?? outcomes.get(task.id) ?? null }))
@@ -65,7 +65,7 @@
       const fell = all.filter(({ change }) => change < 0);
       return html`
         <p class="note">${arm} trained on ${plural(all.length, "task")} both before and after this round; ${count(fell.length)} of them ${fell.length === 1 ? "has" : "have"} been solved less often since then. Groups are small, so check the number of episodes.</p>
-        <${Table} label="Training tasks solved less often since this round" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} columns=${[
+        <${Table} label="Training tasks solved less often since this round" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} source=${() => fell} columns=${[
           { label: "Training task", wide: true, cell: ({ task }) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
           { label: "Before", cell: ({ until }) => html`<${Rate} n=${until[0]} of=${until[1]} />` },
           { label: "After", cell: ({ since }) => html`<${Rate} n=${since[0]} of=${since[1]} />` },

@@ -51,7 +51,7 @@
   const Practice = ({ detail, run }) => {
     const rows = detail.practice;
     return rows.length > 0 && html`<details class="more" open=${rows.length <= 12}><summary>All groups</summary>
-      <${Table} label="Groups of the task" rows=${rows.slice(0, 300)} columns=${practiceColumns} keyOf=${(point) => `${point.arm} ${point.id}`} href=${(point) => link(["runs", run, "arms", point.arm, "groups", point.id])} />
+      <${Table} label="Groups of the task" rows=${rows.slice(0, 300)} columns=${practiceColumns} keyOf=${(point) => `${point.arm} ${point.id}`} href=${(point) => link(["runs", run, "arms", point.arm, "groups", point.id])} source=${() => rows} />
       ${rows.length > 300 && html`<p class="soft">Shows the first 300 of ${count(rows.length)} groups.</p>`}</details>`;
   };
 

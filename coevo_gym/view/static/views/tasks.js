@@ -65,7 +65,7 @@
         <${SuccessFilter} params=${params} />
       </form>
       <${Loaded} of=${found}>${(page) => html`
-        <${Table} label="Tasks" rows=${page.rows} columns=${taskColumns(kinds, params.arm ? [] : names)} keyOf=${(task) => task.id} href=${(task) => link(["runs", run, "tasks", task.id])}
+        <${Table} label="Tasks" rows=${page.rows} columns=${taskColumns(kinds, params.arm ? [] : names)} keyOf=${(task) => task.id} href=${(task) => link(["runs", run, "tasks", task.id])} source=${coevo.allRows(["runs", run, "tasks"], { sort: "-episodes", ...params })}
           empty=${html`<${coevo.NoMatch} noun="task"><p>Tasks appear here after an arm's first step.</p><//>`} />
         <${Pager} of=${page} noun="task" />`}<//>
       <${coevo.TaskSets} run=${run} />

@@ -67,7 +67,7 @@
       <${Held} params=${params} names=${[["task", "task"], ["group", "group"], ["version", "policy version"], ["advice", "advice"]]} />
       <${Loaded} of=${found}>${(page) => html`
         <${Table} label="Training episodes" rows=${page.rows} columns=${trajectoryColumns(kinds)} keyOf=${(row) => row.id}
-          href=${(row) => link(["runs", run, "trajectories", row.id])}
+          href=${(row) => link(["runs", run, "trajectories", row.id])} source=${coevo.allRows(["runs", run, "trajectories"], params)}
           empty=${html`<${NoMatch} noun="episode"><p>By default, a run stores the episodes of groups with a signal. To store all episodes, train with <code>--set store.record=all</code>.</p><//>`} />
         <${Pager} of=${page} noun="episode" />`}<//>
     <//>`;

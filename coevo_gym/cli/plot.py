@@ -1,0 +1,167 @@
+"""``coevo plot``: draw what runs have logged over training, as a figure for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coevo_gym.cli.output import AsJson, print_json, require_writable, say, say_block, say_to_stderr
+from coevo_gym.cli.sources import make_completer, run_names
+from coevo_gym.core.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from coevo_gym.view.collection import ShownRun
+    from coevo_gym.view.model.curves import MeanCurve
+
+
+class PlotSize(StrEnum):
+    """Widths of a figure."""
+
+    COLUMN = "column"
+    PAGE = "page"
+
+
+class BandKind(StrEnum):
+    """Kinds of bands around the mean over seeds."""
+
+    SD = "sd"
+    INTERVAL = "interval"
+
+
+Size = Annotated[
+    PlotSize,
+    typer.Option(
+        "--size", help="Width of the figure: a column (3.25 inches) or a page (6.75 inches)."
+    ),
+]
+
+
+def plot(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="Names or folders of runs or tables of runs, of one benchmark.",
+            autocompletion=make_completer(run_names),
+        ),
+    ],
+    x: Annotated[
+        str, typer.Option("--x", metavar="METRIC", help="Horizontal axis, such as step.")
+    ] = "env_steps",
+    y: Annotated[
+        str, typer.Option("--y", metavar="METRIC", help="Vertical axis; see --list.")
+    ] = "success",
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ARM[=LABEL]",
+            help="Only draw this arm, with LABEL in the legend. Repeat for several, in order.",
+        ),
+    ] = None,
+    band: Annotated[
+        BandKind,
+        typer.Option(
+            help="Band around the mean over seeds: sd, the standard deviation on each side, or "
+            "interval, the 95% interval of the mean."
+        ),
+    ] = BandKind.SD,
+    size: Size = PlotSize.COLUMN,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File to write: .pdf, .svg or .png.", show_default="METRIC.pdf"
+        ),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List the metrics that the runs store, then exit.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plot success, or any other logged metric, over training.
+
+    Each line is an arm. Runs whose settings differ only in the seed share a line: their mean, with
+    a band over the seeds. Lines differ in colour and in their dashes. Figures need the [plot]
+    extra.
+
+    For example:
+
+      coevo plot quickstart
+
+      coevo plot controls --size page --out controls.pdf
+
+      coevo plot quickstart --x step --y curriculum.pool_size --out pool.svg
+
+      coevo plot seed-1 seed-2 seed-3 --arm static --arm coevolve="CoEvolve (ours)"
+
+      coevo plot quickstart --list
+    """
+    from coevo_gym.view.figure import CurveChart, check_figure_target, write_figure
+    from coevo_gym.view.model.curves import axis_of, mean_curves, metric_names
+    from coevo_gym.view.refusals import Refusal
+
+    target = out or Path(f"{y.rpartition('.')[2]}.pdf")
+    if not listing:
+        require_writable(target)
+        check_figure_target(target)
+    arms = {name: label for name, _, label in (one.partition("=") for one in arm or ())}
+    try:
+        all_runs = _find_runs(runs)
+        if listing:
+            _print_metrics(metric_names(all_runs), as_json)
+            return
+        curves = mean_curves(all_runs, x, y, arms=arms, band=band.value)
+    except Refusal as refusal:
+        raise StoreError(str(refusal)) from refusal
+    write_figure(CurveChart(axis_of(x), axis_of(y), curves, {}), target, size.value)
+    if as_json:
+        print_json({"file": str(target), "curves": [curve._asdict() for curve in curves]})
+        return
+    say(str(target))
+    _say_seeds(curves, band)
+
+
+def _find_runs(names: Sequence[str]) -> list[ShownRun]:
+    """Return the runs with these names, and those of tables with these names.
+
+    Raises:
+        ConfigError: if there is no such run, or a name is that of an evaluation.
+    """
+    from coevo_gym.view.collection import RunCollection
+    from coevo_gym.view.library import Library
+
+    library = Library(names)
+    if evals := library.evals():
+        raise ConfigError(
+            f"{next(iter(evals))} is an evaluation, which has no curves. Name runs; "
+            "`coevo runs list` lists them."
+        )
+    return RunCollection(library).runs()
+
+
+def _say_seeds(curves: Sequence[MeanCurve], band: BandKind) -> None:
+    """Print how many seeds each line has, and which lines have no band."""
+    for seeds in sorted({curve.seeds for curve in curves}):
+        of = [curve for curve in curves if curve.seeds == seeds]
+        text = f"{', '.join(curve.label for curve in of)}: {seeds} seed{'s' * (seeds > 1)}"
+        if not of[0].low:
+            few = "one seed" if seeds == 1 else f"fewer than 3 seeds (--band {band.value})"
+            text += f". A line of {few} has no band"
+        say_to_stderr(f"{text}.")
+
+
+def _print_metrics(names: dict[str, list[str]], as_json: bool) -> None:
+    if as_json:
+        print_json({"x": ["step", "env_steps"], **names})
+        return
+    say_block(
+        "Metrics",
+        [
+            ("axes", "step, env_steps"),
+            ("on held-out tasks", ", ".join(names["eval"]) or "none"),
+            ("in training", ", ".join(names["step"]) or "none"),
+        ],
+    )
