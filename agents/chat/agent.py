@@ -197,6 +197,8 @@ class ChatAgent:
                 act = act._replace(call=_model_call(request, completion))
             if memory.usage is not NO_USAGE:
                 act = act._replace(usage=act.usage + memory.usage)
+            if completion.seconds is not None:
+                act = act._replace(answer_s=completion.seconds + (memory.seconds or 0.0))
             acts[index] = act._replace(memory=memory.text)
         return acts
 

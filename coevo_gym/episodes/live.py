@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Generic, cast
 
 import gymnasium as gym
@@ -100,7 +101,9 @@ class LiveEpisode(Generic[RecordT]):
                 self._inner.cut(act.end)
                 return self._finish()
             self._acts.append(self._share_messages(act))
+            began = monotonic()
             _, _, terminated, truncated, info = self.env.step(act.text)
+            self._acts[-1] = self._acts[-1]._replace(env_s=monotonic() - began)
             if terminated or truncated:
                 self._inner.end_from_outside(info)
                 return self._finish()
@@ -144,7 +147,11 @@ class LiveEpisode(Generic[RecordT]):
 def ask_agent(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
     """Request the agent's next response in each episode, and report the step and token counts."""
     report_activity(0, 0)
-    acts = agent.act([episode.view for episode in episodes])
+    views = [episode.view for episode in episodes]
+    began = monotonic()
+    acts = agent.act(views)
+    took_s = monotonic() - began
+    acts = [act if act.answer_s is not None else act._replace(answer_s=took_s) for act in acts]
     steps = sum(act.end is None for act in acts)
     report_activity(steps, sum(act.usage.tokens for act in acts if act.usage is not NO_USAGE))
     return acts

@@ -51,6 +51,15 @@ class SafeConsole(Console):
             yield segment if segment.control else segment._replace(text=make_visible(segment.text))
 
 
+def can_redraw(console: Console) -> bool:
+    """Return True if lines of the output can be redrawn, because it is a terminal.
+
+    With ``FORCE_COLOR``, which notebooks set for the programs that they start, Rich treats every
+    output as a terminal. A pipe would then contain each state of a line.
+    """
+    return console.is_terminal and console.file.isatty()
+
+
 class RunProgress:
     """A progress display that shows one phase at a time.
 
@@ -80,7 +89,7 @@ class RunProgress:
                 _Left(),
                 console=console,
             )
-            if console.is_terminal
+            if can_redraw(console)
             else None
         )
 
@@ -138,14 +147,18 @@ class RunProgress:
             self._expected = ""
         self._show()
 
-    def _show(self) -> None:
-        """Show the phase's progress. Without a terminal, print at most about ten lines."""
+    def _describe_state(self) -> str:
+        """Describe the phase's facts, tokens and cost; each begins with a comma."""
         pace = self._pace
         text = self._facts
         if pace.tokens:
             text += f", {pace.steps:,} steps" if pace.steps else ""
         text += f", {self._tokens:,} tokens" if self._tokens else ""
-        text += f", {self._cost.usd:.2f} USD" if self._cost.usd else ""
+        return text + (f", {self._cost.usd:.2f} USD" if self._cost.usd else "")
+
+    def _show(self) -> None:
+        """Show the phase's progress. Without a terminal, print at most about ten lines."""
+        pace, text = self._pace, self._describe_state()
         if self._live and self._task is not None:
             n_done = min(pace.done, pace.total)
             self._live.update(self._task, completed=n_done, facts=text.removeprefix(", "))
