@@ -180,6 +180,8 @@ def _remarks(step: StepView) -> Sequence[str]:
         remarks.append(f"choice {step.taken + 1} of {len(step.choices)}{known}")
     if step.reward:
         remarks.append(f"reward {step.reward:g}")
+    if step.extras:
+        remarks.append(f"details: {json.dumps(step.extras, ensure_ascii=False)}")
     return list(filter(None, remarks))
 
 

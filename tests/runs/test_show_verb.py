@@ -37,12 +37,15 @@ def test_the_system_message_and_answers_of_a_language_model_are_printed(
     coevo: Coevo, tmp_path: Path
 ) -> None:
     folder, server = evaluated(tmp_path, n=2, **{"policy.chat.style": "openai"})
-    line, _ = next(folder.read_episodes())
+    line, trajectory = next(folder.read_episodes())
     output = coevo("show", "asked", line.name)
     assert server.bodies[0]["messages"][0]["content"].splitlines()[0] in output
-    assert "step 1: answer" in output or "step 1: action" in output
-    tools = [tool["function"]["name"] for body in server.bodies for tool in body["tools"]]
-    assert any(f"tool: {name}" in output for name in tools)
+    assert "step 1 (turn 1): user message" in output
+    assert "step 1 (turn 1): action" in output
+    assert trajectory.transcript is not None
+    tools = [tool for text in trajectory.transcript.tools for tool in json.loads(text)]
+    assert tools
+    assert all(f"{tool['function']['name']}(" in output for tool in tools)
 
 
 def test_wrong_names_say_what_to_choose(coevo: Coevo, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@
       <${coevo.Prose} class=${cls("action mono", look)} text=${step.action} most=${2400} />
       ${step.error_kind && html`<p class="had-no-effect"><b>No effect:</b> <${Words} text=${step.error_kind} /></p>`}
       ${step.choices && html`<${Choices} choices=${step.choices} taken=${step.taken} />`}
-      <p class="spent">${spentBy([step]).map(([label, words]) => html`<span key=${label} title=${label === "Tokens" ? "Tokens of the prompt and of the answer" : "Wall time of the answer and of the env step"}>${words}</span>`)}</p>
+      <p class="spent">${spentBy([step]).map(([label, words]) => html`<span key=${label} title=${label === "Tokens" ? "Tokens of the prompt and of the answer" : "Wall time of the answer and of the env step"}>${label.toLowerCase()}: ${words}</span>`)}</p>
       <${More} step=${step} />
     </div>`;
   };

@@ -33,7 +33,7 @@
       <${Figures} of=${[
         ["Outcome", html`<${Outcome} success=${grade.success} />${grade.why && html`<span class="why">: <${Words} text=${grade.why} most=${200} /></span>`}`],
         ["Score", decimal(grade.score)],
-        grade.failure && ["Failure", html`<span class="failure">${grade.failure.text}</span>`, grade.failure.modes.filter((mode) => mode !== grade.failure.text).join(", ")],
+        grade.failure && ["Failure", html`<span class="failure">${grade.failure.text}</span>`, grade.failure.modes.filter((mode) => mode !== grade.failure.label).join(", ")],
         ["End reason", grade.end_reason.replaceAll("_", " ")],
         ["Env steps", count(episode.steps.length)],
         ...coevo.spentBy(episode.steps),
@@ -48,22 +48,26 @@
     </div>`;
   };
 
-  const Shown = ({ step, look }) => {
+  const Shown = ({ step, look, system }) => {
     const asText = look === "text";
     return html`<div class="shown">
       ${asText ? html`<${Prose} class="observation code" text=${step.observation} most=${3000} />` : html`<${coevo.BehindPage} page=${step.page} text=${step.observation} action=${step.action} />`}
       ${step.raw !== null && step.raw !== undefined && html`<details class="more"><summary>Original text of the env, without the interface</summary><${Prose} class="code" text=${step.raw} most=${3000} /></details>`}
-      <${Messages} step=${step} />
+      <${Messages} step=${step} system=${system} />
     </div>`;
   };
 
   /** The exact messages that the policy's model was sent before a step. */
-  const Messages = ({ step }) => {
+  const Messages = ({ step, system }) => {
     const { messages, n_messages: all } = step;
     if (!all) return null;
     const words = messages.length === all ? plural(all, "message") : `${plural(messages.length, "new message")}, after ${all - messages.length} earlier`;
     return html`<details class="more"><summary>Sent to the model: ${words}</summary>
-      ${messages.map((message, i) => html`<div key=${i}><p class="did-label">${message.role}</p><${Prose} class="observation code" text=${message.text} most=${3000} /></div>`)}
+      ${messages.map((message, i) => html`<div key=${i}><p class="did-label">${message.role}</p>${
+        message.role === "system" && message.text === system
+          ? html`<p class="soft">The system prompt above.</p>`
+          : html`<${Prose} class="observation code" text=${message.text} most=${3000} />`
+      }</div>`)}
     </details>`;
   };
 
@@ -79,7 +83,7 @@
         ${given(step.advantage) && html`<${Tag} title="Advantage used for learning from this step">advantage ${coevo.signed(step.advantage)}<//>`}
         ${step.reward !== 0 && html`<${Tag} tone=${step.reward > 0 ? "good" : "bad"}>reward ${decimal(step.reward)}<//>`}
       </div>
-      <div class="step-body"><${Shown} step=${step} look=${look} /><${coevo.Did} step=${step} /></div>
+      <div class="step-body"><${Shown} step=${step} look=${look} system=${episode.system} /><${coevo.Did} step=${step} /></div>
       <${coevo.StepExpected} episode=${episode} step=${step} />
     </article>`;
   };
