@@ -132,8 +132,8 @@ def test_the_stop_button_ends_a_run_that_can_be_resumed(tmp_path: Path) -> None:
         kinds, error, stopped = list[str](), {}, False
         for message in messages_of(client, train):
             kinds.append(message["msg_type"])
-            shown = message["content"].get("data", {}).get("text/plain", "")
-            if "train static" in shown and not stopped:
+            text = message["content"].get("data", {}).get("text/plain", "")
+            if "train static" in text and not stopped:
                 stopped = True
                 manager.interrupt_kernel()
             if kinds[-1] == "error":
@@ -168,34 +168,34 @@ class Tags(HTMLParser):
 
 def test_texts_in_results_are_escaped_and_short() -> None:
     rows = DataRows([{"task": EVIL, "long": "x" * 10_000, "empty": ""}] * 500)
-    for shown in (TableRow(EVIL, 0.5)._repr_html_(), rows._repr_html_(), html_table([EVIL], [])):
-        read = Tags(shown)
-        assert "script" not in read.tags
-        assert "<script>" in read.text
-        assert "\x1b" not in shown
+    for html in (TableRow(EVIL, 0.5)._repr_html_(), rows._repr_html_(), html_table([EVIL], [])):
+        parsed = Tags(html)
+        assert "script" not in parsed.tags
+        assert "<script>" in parsed.text
+        assert "\x1b" not in html
     assert len(rows._repr_html_()) < 20_000
     assert "empty" not in rows._repr_html_()
 
 
 def test_results_use_the_colours_of_the_page() -> None:
     """A result that sets a colour or a background is unreadable in the other of light and dark."""
-    shown = html_table(["a", "b"], [["1", "2"]], title="t")
-    assert not re.search("color|background|class=", shown)
+    html = html_table(["a", "b"], [["1", "2"]], title="t")
+    assert not re.search("color|background|class=", html)
 
 
 def test_a_run_with_many_phases_and_warnings_stays_small() -> None:
     pytest.importorskip("IPython")
     with NotebookProgress() as progress:
-        progress._update = lambda output: drawn.append(output)
-        drawn = list[Any]()
+        outputs = list[Any]()
+        progress._update = outputs.append
         for phase in range(2_000):
             progress.begin_phase(f"phase {phase} {EVIL}", total=100)
             progress.update(100, success="50 %")
             progress.say("w" * 100_000)
-    assert len(drawn[-1].html) < 80_000
-    assert f"phase {phase}" in drawn[-1].text
-    assert "earlier lines" in drawn[-1].text
-    assert "script" not in Tags(drawn[-1].html).tags
+    assert len(outputs[-1].html) < 80_000
+    assert f"phase {phase}" in outputs[-1].text
+    assert "earlier lines" in outputs[-1].text
+    assert "script" not in Tags(outputs[-1].html).tags
 
 
 def test_results_and_comparisons_are_tables(
@@ -206,7 +206,6 @@ def test_results_and_comparisons_are_tables(
         sets = {"evaluation.n_tasks": 3}
         coevo_gym.evaluate("webshop", policy, split="train", sets=sets, name=policy)
     stored = coevo_gym.results("scripted")
-    shown = (coevo_gym.compare("random", "scripted"), stored, stored.episodes)
-    for one in shown:
+    for one in (coevo_gym.compare("random", "scripted"), stored, stored.episodes):
         assert "table" in Tags(one._repr_html_()).tags
     assert "The first 3 of 3 rows" in stored.episodes._repr_html_()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +15,7 @@ from rich.rule import Rule
 from coevo_gym.cli.output import REVEAL_HELP, AsJson, console, print_json, say
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.registry import did_you_mean
 
 if TYPE_CHECKING:
     from coevo_gym.view.collection import RunCollection
@@ -67,6 +70,11 @@ def show(
 
     in_terminal = not as_json and sys.stdout.isatty()
     place: Reveal = "terminal" if in_terminal else "page"
+    if Path(name).is_file():
+        raise ConfigError(
+            f"{name} is a file, but `coevo show` prints episodes of runs and evaluations. To look "
+            f"at trajectories in ATIF files, use: coevo view {name}"
+        )
     collection = RunCollection(Library([name]), place if reveal else "")
     try:
         detail = _find_episode(collection, name, episode)
@@ -108,11 +116,18 @@ def _choose(name: str, episode: str, ids: dict[str, str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if not ids:
-        raise ConfigError(f"{name} stores no episodes, so none can be shown.")
-    choices = ", ".join((matches or list(ids))[:_MAX_LISTED])
-    more = ", …" if len(matches or ids) > _MAX_LISTED else ""
+        raise ConfigError(
+            f"{name} stores no episodes, so none can be shown. Runs store those selected by "
+            "store.record: train with --set store.record=all."
+        )
+    # The name of a task is easier to read than an id that begins with a hash.
+    counts = Counter(ids.values())
+    names = [task if task and counts[task] == 1 else id for id, task in ids.items()]
+    options = matches or names
+    choices = ", ".join(options[:_MAX_LISTED]) + ", …" * (len(options) > _MAX_LISTED)
     problem = f"{len(matches)} episodes match" if matches else "there is no episode"
-    raise ConfigError(f"In {name}, {problem} {episode!r}. Choose one of: {choices}{more}.")
+    meant = "" if matches else did_you_mean(episode, names)
+    raise ConfigError(f"In {name}, {problem} {episode!r}. {meant}Choose one of: {choices}.")
 
 
 def _print_episode(detail: TrajectoryDetail) -> None:

@@ -108,6 +108,11 @@ def _open_source(name: str, temporary: Path) -> str | EvalFolder:
     from coevo_gym.view.data.atif_files import find_atif_files, read_atif_files
 
     if RunFolder.find(name) or EvalFolder.find(name) or not (files := find_atif_files(name)):
+        if Path(name).is_file():
+            raise ConfigError(
+                f"{name} is not a file of ATIF trajectories, which end in .json or .jsonl. Give "
+                "such a file, or the name of a run or an evaluation: `coevo runs list` prints them."
+            )
         return name
     folder, ungraded = read_atif_files(name, files, temporary)
     if ungraded:

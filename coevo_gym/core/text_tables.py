@@ -38,9 +38,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: st
     """
     caption = f"<p>{html_text(title)}</p>" if title else ""
     body = "".join(_html_row("td", row) for row in rows)
-    return (
-        f"{caption}<table><thead>{_html_row('th', heads)}</thead><tbody>{body}</tbody></table>"
-    )
+    return f"{caption}<table><thead>{_html_row('th', heads)}</thead><tbody>{body}</tbody></table>"
 
 
 def html_text(text: str) -> str:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.text_tables import html_text
@@ -21,7 +21,7 @@ _MAX_LINE = 2_000
 
 
 class ProgressOutput(NamedTuple):
-    """What a notebook shows of a call's progress.
+    """The output of a call's progress in a notebook.
 
     Attributes:
         html: the lines as HTML, in the notebook's own colours.
@@ -110,12 +110,12 @@ class NotebookProgress(RunProgress):
     def _draw(self) -> None:
         if not self._lines:
             return
-        from IPython.display import display
+        from IPython import display
 
         self._drawn_at = time.monotonic()
-        output = self._make_output()
+        output, show = self._make_output(), cast(Any, display).display
         if self._update is None:
-            self._update = display(output, display_id=True).update
+            self._update = show(output, display_id=True).update
         else:
             self._update(output)
 

@@ -93,9 +93,7 @@ class RunSummary:
     final: FinalScores
 
     def _repr_html_(self) -> str:
-        heads, cells = result_cells(
-            self.table, self.split, samples=self.samples, final=self.final
-        )
+        heads, cells = result_cells(self.table, self.split, samples=self.samples, final=self.final)
         return html_table(heads, cells, title=f"{self.name}: {self.benchmark}")
 
     @classmethod

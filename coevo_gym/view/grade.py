@@ -117,10 +117,10 @@ def failure_of(benchmark: str, episode: Trajectory | EvalTrajectory) -> Failure 
     """
     if episode.success or find_spec(benchmark) is None:
         return None
-    found = get_benchmark(benchmark)
-    if not hasattr(found, "diagnose"):
+    source = get_benchmark(benchmark)
+    if not hasattr(source, "diagnose"):
         return None
-    labels, modes = require_diagnosable(found).diagnose(episode)
+    labels, modes = require_diagnosable(source).diagnose(episode)
     place = _deciding_turn(labels, episode.report)
     if place is None:
         return Failure(modes=modes) if modes else None

@@ -40,9 +40,7 @@ from tests.view.test_data_export import evaluated
 def fails_at_turn_2(messages: Messages) -> Say:
     """Solve the first turn as the reference does, and then only list a folder."""
     contents = [content for _, content in messages]
-    task = next(
-        task for task in coevo_gym.tasks("bfcl", "val") if task.instruction in contents[1]
-    )
+    task = next(task for task in coevo_gym.tasks("bfcl", "val") if task.instruction in contents[1])
     done = sum(role == "assistant" for role, _ in messages)
     text = task.solution[done] if done < 2 else "[ls()]" if done == 2 else "Done."
     return Say(text, usage=(sum(map(len, contents)) // 4, len(text) // 4 + 1))
@@ -63,18 +61,18 @@ def details(folder: EvalFolder, reveal: Reveal = "") -> Iterator[dict[str, Any]]
 
 
 def test_the_failing_turn_and_its_label_are_shown_for_held_out_tasks(failing: EvalFolder) -> None:
-    shown = list(details(failing))
-    assert {one["split"] for one in shown} == {"val"}
+    episodes = list(details(failing))
+    assert {one["split"] for one in episodes} == {"val"}
     verdicts = {line.id: one.report["verdicts"] for line, one in failing.read_episodes()}
-    failures = [one["grade"]["failure"] for one in shown if not one["grade"]["success"]]
+    failures = [one["grade"]["failure"] for one in episodes if not one["grade"]["success"]]
     assert len(failures) > 4
     assert "state_mismatch at turn 2" in {failure["text"] for failure in failures}
-    for one in shown:
+    for one in episodes:
         if failure := one["grade"]["failure"]:
             decided = verdicts[one["task"]["id"]][failure["turn"] - 1]
             assert decided not in ("passed", "unchecked", "not_reached")
             assert failure["text"] == f"{failure['label']} at turn {failure['turn']}"
-    for one in shown:
+    for one in episodes:
         assert one["steps"][0]["turn"] == 1
         for before, after in pairwise(one["steps"]):
             assert after["turn"] - before["turn"] == (before["action"] == "Done.")
@@ -86,9 +84,9 @@ def test_messages_functions_tokens_and_times_are_shown(failing: EvalFolder) -> N
         transcript = trajectories[one["id"]].transcript
         assert transcript is not None
         assert one["system"] == transcript.messages[0][1]
-        sent = [(m["role"], m["text"]) for step in one["steps"] for m in step["messages"]]
+        messages = [(m["role"], m["text"]) for step in one["steps"] for m in step["messages"]]
         prompt = transcript.prompt_at(len(one["steps"]) - 1)
-        assert sent == [message for message in prompt if message[0] != "assistant"]
+        assert messages == [message for message in prompt if message[0] != "assistant"]
         for number, step in enumerate(one["steps"]):
             assert step["n_messages"] == len(transcript.prompts[number])
             assert (step["prompt_tokens"], step["completion_tokens"]) == transcript.tokens[number]
@@ -135,7 +133,7 @@ def failed(report: Mapping[str, Any], step: Step | None = None) -> EvalTrajector
 
 def with_secrets(folder: EvalFolder, benchmark: str = "") -> EvalFolder:
     """Add things that tell how a task is judged to the first episode, and to its benchmark."""
-    line, trajectory = next(folder.read_episodes())
+    line, _ = next(folder.read_episodes())
     config = folder.read_config()
     report = {
         "verdicts": ["instance_state_mismatch"],
@@ -165,19 +163,19 @@ def test_a_verdict_is_shown_on_request_and_marked(secret: EvalFolder) -> None:
     assert WHY_WITHHELD in hidden["grade"]["withheld"]
     assert "--reveal" in hidden["grade"]["withheld"]
     for place in ("page", "terminal"):
-        (shown,) = details(secret, place)  # type: ignore[arg-type]
-        assert all(word in json.dumps(shown) for word in SECRETS)
-        assert find_marked_split(shown["grade"]) == "val"
-        assert shown["grade"]["withheld"] == ""
+        (episode,) = details(secret, place)  # type: ignore[arg-type]
+        assert all(word in json.dumps(episode) for word in SECRETS)
+        assert find_marked_split(episode["grade"]) == "val"
+        assert episode["grade"]["withheld"] == ""
 
 
 def test_appworlds_verdicts_reach_no_page(tmp_path: Path) -> None:
     folder = with_secrets(evaluated(tmp_path, n=1)[0], "appworld")
-    (shown,) = details(folder, "page")
-    assert not any(word in json.dumps(shown) for word in SECRETS)
-    assert "coevo show --reveal" in shown["grade"]["withheld"]
-    (shown,) = details(folder, "terminal")
-    assert all(word in json.dumps(shown) for word in SECRETS)
+    (episode,) = details(folder, "page")
+    assert not any(word in json.dumps(episode) for word in SECRETS)
+    assert "coevo show --reveal" in episode["grade"]["withheld"]
+    (episode,) = details(folder, "terminal")
+    assert all(word in json.dumps(episode) for word in SECRETS)
 
 
 def printed(folder: EvalFolder, *arguments: str, terminal: bool) -> str:

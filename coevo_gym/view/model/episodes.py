@@ -194,12 +194,12 @@ def step_views(
 ) -> tuple[tuple[StepView, ...], BehindPage]:
     """Return an episode's steps, and its last observation as a page."""
     views, extras = [], dict[str, Any]()
-    turns, sent = _turns_of(episode, behind.benchmark), _sent_messages(episode.transcript)
+    turns, prompts = _turns_of(episode, behind.benchmark), _messages_by_step(episode.transcript)
     for place, step in enumerate(episode.steps):
         sampled = _item_or_none(behind.sampled, place)
         choices = sampled.choices if isinstance(sampled, ChoicesMade) else ()
         page = parse_page(behind.benchmark, step.observation, extras, choices)
-        chat = sent.get(place, {}) | _token_counts(episode.transcript, place, sampled)
+        chat = prompts.get(place, {}) | _token_counts(episode.transcript, place, sampled)
         view = _step_view(place, step, sampled, page, behind)
         views.append(view.model_copy(update={"turn": turns[place], **chat}))
         extras = dict(thaw(step.extras))
@@ -250,7 +250,7 @@ def _turns_of(episode: Trajectory | EvalTrajectory, benchmark: str) -> list[int 
     ]
 
 
-def _sent_messages(transcript: Transcript | None) -> dict[int, dict[str, Any]]:
+def _messages_by_step(transcript: Transcript | None) -> dict[int, dict[str, Any]]:
     """Return the fields about the messages that were sent at each step with a model call."""
     if transcript is None:
         return {}

@@ -319,7 +319,8 @@ def _make_episode_rows(
 def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
     """Return an evaluation episode.
 
-    How a held-out task is judged is left out, unless the evaluation reveals it. Ids have the form ``TASK.SAMPLE``.
+    Unless the evaluation reveals it, how a held-out task is judged is left out. Ids have the form
+    ``TASK.SAMPLE``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -498,9 +499,7 @@ def _tasks_and_stored_keys(
         return tasks, reader.stored_eval_episodes(evaluation.config["policy"])
 
 
-def _grade_view(
-    episode: EvalTrajectory, benchmark: str, split: str, withheld: str
-) -> GradeView:
+def _grade_view(episode: EvalTrajectory, benchmark: str, split: str, withheld: str) -> GradeView:
     """Return an episode's grade. If the report is withheld, show only the partial scores."""
     report = dict(episode.report)
     shares = partial_scores(report)
