@@ -13,8 +13,13 @@ from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import parse_split
 from coevo_gym.runs.config import Resolved, RunConfig, Sets, approve_settings, load_config
-from coevo_gym.runs.display import RunProgress, SafeConsole, can_redraw, send_logs_to
-from coevo_gym.runs.notebook import NotebookProgress
+from coevo_gym.runs.display import (
+    NotebookProgress,
+    RunProgress,
+    SafeConsole,
+    can_redraw,
+    send_logs_to,
+)
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder

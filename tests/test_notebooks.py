@@ -16,7 +16,7 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.text_tables import html_table
-from coevo_gym.runs.notebook import NotebookProgress
+from coevo_gym.runs.display import NotebookProgress
 from coevo_gym.runs.table import TableRow
 from coevo_gym.view.data.frames import DataRows
 

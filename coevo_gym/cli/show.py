@@ -178,7 +178,7 @@ def _print_step(step: StepView, known: str | None) -> None:
         _print_part(f"{heading}: {message.role} message", message.text)
     if not messages:
         _print_part(f"{heading}: observation", step.observation)
-    if step.said:
+    if step.said and step.said.strip() != step.action.strip():
         _print_part(f"{heading}: answer", step.said)
     _print_part(f"{heading}: action", step.action)
     for remark in _remarks(step):

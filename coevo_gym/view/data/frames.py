@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pandas
 
 
-_MAX_ROWS, _MAX_COLUMNS = 10, 12
-"""Size of the part of a table that a notebook shows."""
+_MAX_ROWS, _MAX_COLUMNS, _MAX_CELL = 10, 12, 40
+"""Size of the part of a table that a notebook shows, with the length of its cells."""
 
 
 class DataRows(tuple[Mapping[str, Any], ...]):
@@ -167,7 +167,8 @@ def _to_cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_to_cell, value))
-    return "" if value is None else str(value)
+    text = "" if value is None else str(value)
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
 
 
 _OF_EVALUATION = ("success", "low", "high", "score", "n_tasks", "split", "samples", "episodes")
