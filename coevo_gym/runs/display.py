@@ -1,4 +1,4 @@
-"""Progress display: a live line per phase on a terminal, one output in a notebook, else plain lines."""
+"""Progress display: live lines on a terminal, one output in a notebook, else plain lines."""
 
 from __future__ import annotations
 
