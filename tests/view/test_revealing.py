@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from pydantic import BaseModel
 
 import coevo_gym
@@ -34,6 +36,8 @@ from coevo_gym.view.grade import failure_of
 from coevo_gym.view.library import Library
 from coevo_gym.view.safe import Reveal
 from tests.agents.fake_openai import Messages, Say
+from tests.view import browsing
+from tests.view.serving import serve_viewer
 from tests.view.test_data_export import evaluated
 
 
@@ -126,6 +130,28 @@ def failed(report: Mapping[str, Any], step: Step | None = None) -> EvalTrajector
         task_id="t", steps=steps, score=0.0, success=False, end_reason=EndReason.FAILED,
         report=report,
     )  # fmt: skip
+
+
+def test_a_browser_shows_the_failing_turn_messages_tokens_and_times(failing: EvalFolder) -> None:
+    episode = next(
+        one for one in details(failing) if (one["grade"]["failure"] or {"turn": 0})["turn"] == 2
+    )
+    with serve_viewer([str(failing.path)], "page") as address, browsing.browser() as browser:
+        page = browser.new_page(viewport=browsing.NARROW)
+        page.goto(f"{address}/#/evals/{failing.path.name}/episodes/{episode['id']}")
+        figures = page.locator(".figures")
+        expect(figures).to_contain_text(episode["grade"]["failure"]["text"])
+        expect(figures).to_contain_text(re.compile(r"[\d,]+ in, \d+ out"))
+        expect(page.locator("#step-1 .tag.bad")).to_have_count(0)
+        expect(page.locator("#step-3 .tag.bad")).to_have_text("turn 2")
+        expect(page.locator("#step-1 .spent")).to_contain_text(re.compile(r"answer \d.*env \d"))
+        page.locator("#step-3 summary").first.click()
+        messages = page.locator("#step-3 .shown details")
+        expect(messages).to_contain_text("1 new message, after")
+        expect(messages).to_contain_text(episode["steps"][2]["messages"][0]["text"].strip())
+        expect(page.locator("#verdict")).to_contain_text("Evaluation data (val split)")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= browsing.NARROW["width"]
 
 
 # The grader's verdict of held-out tasks.
