@@ -13,7 +13,13 @@ from coevo_gym.core.arithmetic import request_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import parse_split
 from coevo_gym.runs.config import Resolved, RunConfig, Sets, approve_settings, load_config
-from coevo_gym.runs.display import RunProgress, SafeConsole, send_logs_to
+from coevo_gym.runs.display import (
+    NotebookProgress,
+    RunProgress,
+    SafeConsole,
+    can_redraw,
+    send_logs_to,
+)
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder
@@ -327,12 +333,13 @@ def _show_progress(progress: bool | None) -> Iterator[RunProgress]:
     """Create a progress display, or a silent one if ``progress`` is off."""
     console = SafeConsole(file=sys.stdout)
     if progress is None:
-        progress = console.is_terminal or console.is_jupyter
+        progress = can_redraw(console) or console.is_jupyter
+    if progress and console.is_jupyter:
+        new: RunProgress = NotebookProgress()
+    else:
+        new = RunProgress(console if progress else SafeConsole(file=io.StringIO()))
     # Without a display, warnings go through the logging set-up of the caller.
-    with (
-        RunProgress(console if progress else SafeConsole(file=io.StringIO())) as display,
-        send_logs_to(display.say) if progress else nullcontext(),
-    ):
+    with new as display, send_logs_to(display.say) if progress else nullcontext():
         yield display
 
 

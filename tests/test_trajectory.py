@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,6 +116,21 @@ def test_a_trajectory_survives_a_json_round_trip(
         interface=interface,
     )
     assert trajectory_from_json(json.loads(json.dumps(trajectory_to_json(whole)))) == whole
+
+
+def test_wall_times_are_stored_but_do_not_count_in_comparisons() -> None:
+    bare = Step("seen", "shown", "act")
+    timed = replace(bare, answer_s=1.23456789, env_s=0.0)
+    assert timed == bare
+    assert hash(timed) == hash(bare)
+    whole = Trajectory(
+        task_id=TASK.id, steps=(timed, bare), score=0.5, success=False, end_reason=EndReason.FAILED
+    )
+    data = json.loads(json.dumps(trajectory_to_json(whole)))
+    assert [step.get("answer_s") for step in data["steps"]] == [1.2346, None]
+    assert "env_s" not in data["steps"][1]  # as in the records of versions without times
+    again = trajectory_from_json(data)
+    assert [(step.answer_s, step.env_s) for step in again.steps] == [(1.2346, 0.0), (None, None)]
 
 
 class TestRecord:

@@ -413,6 +413,8 @@ class _Turn:
             act = act._replace(call=_model_call(request, completion))
         if self._memory.usage is not NO_USAGE:
             act = act._replace(usage=act.usage + self._memory.usage)
+        if completion.seconds is not None:
+            act = act._replace(answer_s=completion.seconds + (self._memory.seconds or 0.0))
         self.request, self.act = None, act._replace(memory=self._memory.text)
 
 

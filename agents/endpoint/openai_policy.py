@@ -339,6 +339,7 @@ class OpenAIPolicy:
                         cap_message(self.config, self.cost_towards_caps, most), None, Finish.CAPPED
                     )
                 self._in_flight += 1
+                began = time.monotonic()
                 try:
                     answer = await self._try_until_answered(prompt, failed)
                 finally:
@@ -349,6 +350,7 @@ class OpenAIPolicy:
                 unused = most[0] - used.prompt_tokens, most[1] - used.completion_tokens
                 if sum(unused) > self.unused.tokens and min(unused) >= 0:
                     self.unused = self._priced_usage(unused)
+                answer = answer._replace(seconds=time.monotonic() - began)
             return answer
         except Exception:
             failed.set()

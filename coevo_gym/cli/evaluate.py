@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -16,7 +16,6 @@ from coevo_gym.cli.output import (
     AsJson,
     ask_to_accept_cost,
     errors,
-    format_part,
     print_json,
     print_table,
     print_table_unwrapped,
@@ -29,7 +28,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import kind_of_tag
 from coevo_gym.runs.display import RunProgress, send_logs_to
-from coevo_gym.runs.table import NO_SCORES, FinalScores, TableRow, final_columns
+from coevo_gym.runs.table import NO_SCORES, FinalScores, TableRow, result_cells
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import replace_non_finite
 
@@ -353,7 +352,7 @@ def remarks(
 
 
 def result_table(
-    rows: Any,
+    rows: Sequence[TableRow],
     split: str,
     *,
     samples: int = 1,
@@ -367,50 +366,8 @@ def result_table(
         samples: episodes per task; success is their mean.
         final: scores on final tasks; see :func:`~coevo_gym.runs.table.final_columns`.
     """
-    policy = Column("policy", overflow="fold")
-    success = f"success on {split}" if samples == 1 else f"avg@{samples} on {split}"
-    table = Table(policy, success, "95 % interval", "mean score", "tasks", "env steps")
-    practised = any(row.mixed_groups is not None for row in rows)
-    has_gradients = any(row.gradient_tokens is not None for row in rows)
-    asked = any(row.tokens for row in rows)
-    for column in (*_PRACTISED * practised, *_GRADIENTS * has_gradients, *_ASKED * asked):
-        table.add_column(column)
-    scored = final_columns(final)
-    for head in scored:
-        table.add_column(head)
-    for row in rows:
-        rates = [column.get(row.name) for column in scored.values()]
-        scores = ("" if rate is None else f"{rate:.1%}" for rate in rates)
-        table.add_row(
-            *_result_cells(row),
-            *_practice_cells(row) * practised,
-            *(format_part(row.gradient_tokens, row.rollout_tokens),) * has_gradients,
-            *_model_cells(row) * asked,
-            *scores,
-        )
+    heads, cells = result_cells(rows, split, samples=samples, final=final)
+    table = Table(Column(heads[0], overflow="fold"), *heads[1:])
+    for row in cells:
+        table.add_row(*row)
     return table
-
-
-_PRACTISED = ("mixed groups", "explored")
-_GRADIENTS = ("tokens with gradient",)
-_ASKED = ("tokens of models", "USD")
-
-
-def _practice_cells(row: TableRow) -> tuple[str, ...]:
-    return tuple("" if n is None else f"{n:.1%}" for n in (row.mixed_groups, row.explored))
-
-
-def _model_cells(row: TableRow) -> tuple[str, ...]:
-    priced = row.usd or not row.tokens
-    return f"{row.tokens:,}", f"{row.usd:.2f}" if priced else "price not set"
-
-
-def _result_cells(row: TableRow) -> tuple[str, ...]:
-    return (
-        f"{row.name} ({row.mark})" if row.mark else row.name,
-        f"{row.success:.1%}",
-        f"{row.low:.1%} – {row.high:.1%}",
-        f"{row.score:.3f}",
-        str(row.n_tasks),
-        f"{row.env_steps:,}",
-    )

@@ -18,9 +18,10 @@ from rich.markup import escape, render
 from rich.table import Column, Table
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evaluation_mark import WHY_WITHHELD
 from coevo_gym.core.spaces import HIDDEN, make_visible
 from coevo_gym.core.waiting import send_progress_to
-from coevo_gym.runs.display import PLAIN_LINES, SafeConsole
+from coevo_gym.runs.display import PLAIN_LINES, SafeConsole, can_redraw
 from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ errors = SafeConsole(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the output as JSON.")]
 
+REVEAL_HELP = (
+    "Show the grader's report on held-out tasks, too. This is off by default, because "
+    f"{WHY_WITHHELD}."
+)
+"""Help text of the options --reveal."""
 MAX_TYPES = 12
 """Maximum number of task types in a table; a kind with more types is not shown as a table."""
 
@@ -71,7 +77,7 @@ def print_table_unwrapped(table: Table, *, keys: Collection[str] = ()) -> None:
 
 def is_piped() -> bool:
     """Return True if output is not a terminal and the user has not set a width."""
-    return not console.is_terminal and "COLUMNS" not in os.environ
+    return not can_redraw(console) and "COLUMNS" not in os.environ
 
 
 def _table_console() -> Console:
@@ -113,13 +119,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(str(item) for item in value)
     return "none" if value is None else str(value)
-
-
-def format_part(part: int | None, whole: int | None) -> str:
-    """Format a count with its share of the whole, as ``"1,204 (31.0%)"``; "" if unknown."""
-    if part is None or whole is None:
-        return ""
-    return f"{part:,} ({part / whole:.1%})" if whole else f"{part:,}"
 
 
 def format_cell(value: Any) -> str:
@@ -213,7 +212,7 @@ def show_activity(what: str) -> Iterator[Callable[[str], None]]:
     Yields:
         A function that reports the current activity.
     """
-    if not errors.is_terminal:
+    if not can_redraw(errors):
         say_to_stderr(f"{what} ...")
         yield lambda now: say_to_stderr(f"{now} ...")
         return

@@ -12,7 +12,6 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     AsJson,
     errors,
-    format_part,
     print_json,
     print_table,
     say,
@@ -21,6 +20,7 @@ from coevo_gym.cli.output import (
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import format_duration
+from coevo_gym.runs.table import format_part
 from coevo_gym.store.folder import RUNS, RunFolder, replace_non_finite
 from coevo_gym.store.progress_file import WorkProgress
 

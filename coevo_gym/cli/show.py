@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.rule import Rule
 
-from coevo_gym.cli.output import AsJson, console, print_json, say, say_to_stderr
+from coevo_gym.cli.output import REVEAL_HELP, AsJson, console, print_json, say
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.registry import did_you_mean
 
 if TYPE_CHECKING:
     from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.model.episodes import StepView
     from coevo_gym.view.model.trajectories import TrajectoryDetail
+    from coevo_gym.view.safe import Reveal
 
 _MAX_LISTED = 8
 
@@ -37,13 +42,17 @@ def show(
             help="Id of an episode, or the beginning of the id; or the name of an evaluated task.",
         ),
     ],
+    reveal: Annotated[bool, typer.Option("--reveal", help=REVEAL_HELP)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a stored episode: prompts, answers, actions, rewards and the verdict.
 
-    The command prints the system message and the tools if a language model was sent any, and for
-    each step the observation, the complete answer and the action. A failed episode ends with the
-    reason, as far as it may be shown: how a held-out task is judged is withheld.
+    The command prints the system message and the functions if a language model was sent any. For
+    each step, it prints the messages or the observation, the complete answer, the action, and how
+    many tokens and how much time they took. For a failed episode, the verdict names the kind of
+    failure and the turn, such as state_mismatch at turn 2. The grader's report follows: for a
+    held-out task, this is only printed with --reveal, and the output is marked, so that coevo_gym
+    refuses to learn from it.
 
     For example:
 
@@ -51,13 +60,22 @@ def show(
 
       coevo show gpt-on-webshop webshop/builtin/synthetic/7
 
+      coevo show gpt-on-webshop webshop/builtin/synthetic/7 --reveal
+
       coevo show quickstart coevolve.group-12.0 --json
     """
     from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.library import Library
     from coevo_gym.view.refusals import Refusal
 
-    collection = RunCollection(Library([name]))
+    in_terminal = not as_json and sys.stdout.isatty()
+    place: Reveal = "terminal" if in_terminal else "page"
+    if Path(name).is_file():
+        raise ConfigError(
+            f"{name} is a file, but `coevo show` prints episodes of runs and evaluations. To look "
+            f"at trajectories in ATIF files, use: coevo view {name}"
+        )
+    collection = RunCollection(Library([name]), place if reveal else "")
     try:
         detail = _find_episode(collection, name, episode)
     except Refusal as refusal:
@@ -98,53 +116,108 @@ def _choose(name: str, episode: str, ids: dict[str, str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if not ids:
-        raise ConfigError(f"{name} stores no episodes, so none can be shown.")
-    choices = ", ".join((matches or list(ids))[:_MAX_LISTED])
-    more = ", …" if len(matches or ids) > _MAX_LISTED else ""
+        raise ConfigError(
+            f"{name} stores no episodes, so none can be shown. Runs store those selected by "
+            "store.record: train with --set store.record=all."
+        )
+    # The name of a task is easier to read than an id that begins with a hash.
+    counts = Counter(ids.values())
+    names = [task if task and counts[task] == 1 else id for id, task in ids.items()]
+    options = matches or names
+    choices = ", ".join(options[:_MAX_LISTED]) + ", …" * (len(options) > _MAX_LISTED)
     problem = f"{len(matches)} episodes match" if matches else "there is no episode"
-    raise ConfigError(f"In {name}, {problem} {episode!r}. Choose one of: {choices}{more}.")
+    meant = "" if matches else did_you_mean(episode, names)
+    raise ConfigError(f"In {name}, {problem} {episode!r}. {meant}Choose one of: {choices}.")
 
 
 def _print_episode(detail: TrajectoryDetail) -> None:
     grade = detail.grade
     outcome = "solved" if grade.success else "not solved"
+    failed = f", {grade.failure.text}" if grade.failure else ""
     place = f"{detail.run}, {detail.arm}" + (f", step {detail.step}" if detail.step else "")
-    say(f"{detail.task.name or detail.task.id}: {outcome}, score {grade.score:.2f}")
+    say(f"{detail.task.name or detail.task.id}: {outcome}{failed}, score {grade.score:.2f}")
     say(f"{place}, episode {detail.id}, {detail.split} task")
     if detail.notice:
-        say_to_stderr(detail.notice)
+        say(detail.notice)
     if detail.system:
         _print_part("system", detail.system)
-    for tool in detail.tools:
-        say(f"tool: {tool}")
+    if detail.tools:
+        _print_part("functions", "\n".join(detail.tools))
     _print_part("task", detail.instruction)
     for step in detail.steps:
-        _print_part(f"step {step.number}: observation", step.observation)
-        if step.said:
-            _print_part(f"step {step.number}: answer", step.said)
-        _print_part(f"step {step.number}: action", step.action)
-        for remark in _remarks(step):
-            say(remark)
+        _print_step(step, known=detail.system)
     if detail.last_observation:
         _print_part("last observation", detail.last_observation)
-    _print_part("verdict", f"score {grade.score:.2f}, {grade.end_reason}")
-    for text in filter(None, (grade.why, grade.withheld, *_notes(detail))):
+    _print_part("verdict", f"score {grade.score:.2f}, {grade.end_reason}{failed}")
+    modes = ", ".join(grade.failure.modes) if grade.failure else ""
+    texts = (
+        grade.why and f"why: {grade.why}",
+        modes and f"failure modes: {modes}",
+        *_notes(detail),
+        _totals(detail.steps),
+        grade.withheld,
+        grade.notice,
+    )
+    for text in filter(None, texts):
         say(text)
+    if grade.report:
+        say(json.dumps(grade.report, indent=2, ensure_ascii=False))
+
+
+def _print_step(step: StepView, known: str | None) -> None:
+    """Print a step: the new messages or the observation, the answer, and the action.
+
+    Args:
+        step: the step.
+        known: the system message, which has been printed.
+    """
+    turn = f" (turn {step.turn})" if step.turn else ""
+    heading = f"step {step.number}{turn}"
+    messages = [one for one in step.messages if (one.role, one.text) != ("system", known)]
+    for message in messages:
+        _print_part(f"{heading}: {message.role} message", message.text)
+    if not messages:
+        _print_part(f"{heading}: observation", step.observation)
+    if step.said and step.said.strip() != step.action.strip():
+        _print_part(f"{heading}: answer", step.said)
+    _print_part(f"{heading}: action", step.action)
+    for remark in _remarks(step):
+        say(remark)
 
 
 def _remarks(step: StepView) -> Sequence[str]:
-    remarks = []
+    remarks = [", ".join(_costs([step]))]
     if step.error_kind:
         remarks.append(f"no effect: {step.error_kind}")
     if step.choices is not None and step.taken is not None:
         chance = step.choices[step.taken].probability
         known = "" if chance is None else f", probability {chance:.2f}"
         remarks.append(f"choice {step.taken + 1} of {len(step.choices)}{known}")
-    if step.tokens:
-        remarks.append(f"{len(step.tokens)} sampled tokens")
     if step.reward:
         remarks.append(f"reward {step.reward:g}")
-    return remarks
+    if step.extras:
+        remarks.append(f"details: {json.dumps(step.extras, ensure_ascii=False)}")
+    return list(filter(None, remarks))
+
+
+def _costs(steps: Sequence[StepView]) -> Iterator[str]:
+    """Yield the tokens and the wall time of steps, as far as they are stored."""
+    if any(step.completion_tokens for step in steps):
+        prompt = sum(step.prompt_tokens or 0 for step in steps)
+        yield f"{prompt:,} prompt tokens"
+        yield f"{sum(step.completion_tokens or 0 for step in steps):,} answer tokens"
+    for name, times in (
+        ("answer", [step.answer_s for step in steps]),
+        ("env", [step.env_s for step in steps]),
+    ):
+        if known := [time for time in times if time is not None]:
+            seconds = sum(known)
+            yield f"{name} {seconds:.1f} s" if seconds >= 0.1 else f"{name} {1000 * seconds:.1f} ms"
+
+
+def _totals(steps: Sequence[StepView]) -> str:
+    costs = ", ".join(_costs(steps))
+    return f"{len(steps)} steps: {costs}" if costs and len(steps) > 1 else ""
 
 
 def _notes(detail: TrajectoryDetail) -> Sequence[str]:

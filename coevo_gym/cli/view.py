@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coevo_gym.cli.output import say, say_to_stderr, show_activity
+from coevo_gym.cli.output import REVEAL_HELP, say, say_to_stderr, show_activity
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.store.eval_folder import EvalFolder
@@ -51,12 +51,14 @@ def view(
             help="With --export: include evaluation episodes. Do not train on the exported file.",
         ),
     ] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help=REVEAL_HELP)] = False,
 ) -> None:
     """View runs and evaluations in a browser: arms, rounds, groups, tasks and trajectories.
 
     The pages answer questions such as why a task failed at step 3, which gate rejects most drafts,
     and how the explorer found a task. The pages are read-only, reachable from this machine only,
-    and updated while a run is training. Ctrl-C stops the server.
+    and updated while a run is training. Ctrl-C stops the server. With --reveal, the pages of
+    evaluation episodes contain the grader's report, with a warning.
 
     For example:
 
@@ -67,6 +69,8 @@ def view(
       coevo view rbc_webshop
 
       coevo view runs/first /shared/runs/second evals/gpt-on-webshop
+
+      coevo view gpt-on-webshop --reveal
 
       coevo view trajectory.json
 
@@ -80,10 +84,15 @@ def view(
 
     if with_episodes and export is None:
         raise ConfigError("--with-episodes only affects exported pages, so it needs --export.")
+    if reveal and export is not None:
+        raise ConfigError(
+            f"--reveal shows how held-out tasks are judged on this machine only, so {export} "
+            "cannot contain it. Leave out --export to view the pages here, or leave out --reveal."
+        )
     with tempfile.TemporaryDirectory() as temporary:
         library = Library([_open_source(name, Path(temporary)) for name in names or ()])
         if export is None:
-            _serve(library, port, browser=browser)
+            _serve(library, port, browser=browser, reveal=reveal)
             return
         from coevo_gym.view.export.write import export_pages
 
@@ -99,6 +108,11 @@ def _open_source(name: str, temporary: Path) -> str | EvalFolder:
     from coevo_gym.view.data.atif_files import find_atif_files, read_atif_files
 
     if RunFolder.find(name) or EvalFolder.find(name) or not (files := find_atif_files(name)):
+        if Path(name).is_file():
+            raise ConfigError(
+                f"{name} is not a file of ATIF trajectories, which end in .json or .jsonl. Give "
+                "such a file, or the name of a run or an evaluation: `coevo runs list` prints them."
+            )
         return name
     folder, ungraded = read_atif_files(name, files, temporary)
     if ungraded:
@@ -109,7 +123,7 @@ def _open_source(name: str, temporary: Path) -> str | EvalFolder:
     return folder
 
 
-def _serve(library: Library, port: int, *, browser: bool) -> None:
+def _serve(library: Library, port: int, *, browser: bool, reveal: bool) -> None:
     from coevo_gym.view.shell import require_server_packages, serve
 
     require_server_packages("coevo view")
@@ -124,10 +138,12 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
     def ready(url: str) -> None:
         say(f"viewing at {url}")
         say_to_stderr("reachable from this machine only, read-only · Ctrl-C stops it")
+        if reveal:
+            say_to_stderr("The pages show how held-out tasks are judged. Do not train on them.")
 
     page = f"#/{library.home}" if library.home else ""
     serve(
-        make_app(RunCollection(library), stopping),
+        make_app(RunCollection(library, "page" if reveal else ""), stopping),
         port,
         stopping,
         ready,

@@ -17,6 +17,8 @@ NOTICE = (
     "Evaluation data ({split} split), for viewing only. It must not be used in training, in "
     "exploration, or in prompts."
 )
+WHY_WITHHELD = "a score on held-out tasks means nothing once training has seen how they are judged"
+"""The reason why verdicts on held-out tasks are shown only on request, as a clause."""
 _START = "Evaluation data ("
 _MARK = re.compile(r"Evaluation data \((\w+) split\), for viewing only\.")
 

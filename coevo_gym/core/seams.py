@@ -274,6 +274,9 @@ class Act(NamedTuple):
         memory: text about earlier steps that the agent wrote before it acted; or "".
         cut: True if the model's answer was cut off at the token limit.
         call: the exact chat behind the response; None without a language model.
+        answer_s: wall time of the response in seconds. None lets the code that runs episodes
+            measure the time of the whole batch.
+        env_s: wall time of the env step, added by the code that runs episodes.
     """
 
     text: str
@@ -284,6 +287,8 @@ class Act(NamedTuple):
     memory: str = ""
     cut: bool = False
     call: ModelCall | None = None
+    answer_s: float | None = None
+    env_s: float | None = None
 
 
 class Agent(Protocol):
@@ -426,12 +431,14 @@ class Completion(NamedTuple):
         decision: the sampled tokens or the choice; None if the policy does not record it.
         finish: reason the answer ended.
         usage: cost, as far as the policy knows it; includes the tokens of ``decision``.
+        seconds: wall time of the answer, if each request has its own; None for a batch.
     """
 
     text: str
     decision: Decision | None
     finish: Finish = Finish.STOP
     usage: Usage = NO_USAGE
+    seconds: float | None = None
 
 
 class Policy(Protocol):

@@ -219,6 +219,11 @@ class Step:
         error_kind: reason the action had no effect, or "".
         extras: the benchmark's own JSON about this step.
         said: the agent's complete answer, if it is more than ``action``; or "".
+        answer_s: wall time of the agent's answer in seconds; None if unknown. Answers that a
+            policy gives in one batch share the time of the batch.
+        env_s: wall time of ``env.step`` in seconds, including grading; None if unknown.
+
+    Wall times differ between runs, so they do not count when steps are compared.
     """
 
     observation: str
@@ -232,6 +237,8 @@ class Step:
     error_kind: str = ""
     extras: Mapping[str, Any] = FrozenDict()
     said: str = ""
+    answer_s: float | None = field(default=None, compare=False)
+    env_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

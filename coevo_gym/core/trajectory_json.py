@@ -13,6 +13,10 @@ from coevo_gym.core.task import FrozenDict, freeze
 from coevo_gym.core.trajectory import ChoiceDecision, EvalTrajectory, Step, Trajectory
 
 RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
+WALL_TIMES = ("answer_s", "env_s")
+"""Fields of a step that are left out if they are unknown."""
+_DIGITS = 4
+"""Number of decimal places in stored wall times."""
 
 
 @cache
@@ -55,6 +59,10 @@ def _dump(trajectory: RecordT) -> dict[str, Any]:
     data: dict[str, Any] = _adapters()[type(trajectory)].dump_python(trajectory, mode="json")
     if data["transcript"] is None:
         del data["transcript"]
+    for step in data["steps"]:
+        for name in WALL_TIMES:
+            if (seconds := step.pop(name)) is not None:
+                step[name] = round(seconds, _DIGITS)
     return data
 
 

@@ -347,7 +347,16 @@ def _fields_with_answers(
             )
     if acts:
         both = zip(steps, acts, strict=True)
-        steps = tuple(replace(step, decision=act.decision, said=act.said) for step, act in both)
+        steps = tuple(
+            replace(
+                step,
+                decision=act.decision,
+                said=act.said,
+                answer_s=act.answer_s,
+                env_s=act.env_s,
+            )
+            for step, act in both
+        )
     if view_texts:
         texts = zip(steps, view_texts, strict=True)
         steps = tuple(replace(step, shown=text) for step, text in texts)

@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Generic, cast
 
 import gymnasium as gym
@@ -50,6 +51,8 @@ class LiveEpisode(Generic[RecordT]):
 
     Attributes:
         usage: model usage in the episode so far.
+        asked_at: time of the latest request to a stream of responses, in seconds of the monotonic
+            clock.
     """
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
@@ -59,6 +62,7 @@ class LiveEpisode(Generic[RecordT]):
         self._acts: list[Act] = []
         self._messages: dict[RoleAndText, RoleAndText] = {}
         self.usage = NO_USAGE
+        self.asked_at = 0.0
         self._seen = Seen(episode.show)
 
     @property
@@ -86,6 +90,7 @@ class LiveEpisode(Generic[RecordT]):
 
     def request_act(self, responses: ActStream) -> None:
         """Request the agent's next response, with draws that belong to this episode and step."""
+        self.asked_at = monotonic()
         responses.add(self.index, self.view, (self._episode.seed, self.env_steps))
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
@@ -104,7 +109,9 @@ class LiveEpisode(Generic[RecordT]):
                 self._inner.cut(act.end)
                 return self._finish()
             self._acts.append(self._share_messages(act))
+            began = monotonic()
             _, _, terminated, truncated, info = self.env.step(act.text)
+            self._acts[-1] = self._acts[-1]._replace(env_s=monotonic() - began)
             if terminated or truncated:
                 self._inner.end_from_outside(info)
                 return self._finish()
@@ -148,7 +155,9 @@ class LiveEpisode(Generic[RecordT]):
 def ask_agent(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
     """Request the agent's next response in each episode, and report the step and token counts."""
     report_activity(0, 0)
+    began = monotonic()
     acts = agent.act([episode.view for episode in episodes])
+    acts = [_with_wall_time(act, began) for act in acts]
     _report_acts(acts)
     return acts
 
@@ -163,9 +172,14 @@ def step_stream(
         live: the live episodes by index.
     """
     report_activity(0, 0)
-    ready = [(live[key], act) for key, act in responses.step()]
+    ready = [(live[key], _with_wall_time(act, live[key].asked_at)) for key, act in responses.step()]
     _report_acts([act for _, act in ready])
     return ready
+
+
+def _with_wall_time(act: Act, asked_at: float) -> Act:
+    """Add the seconds that a response took, unless the policy measured them."""
+    return act if act.answer_s is not None else act._replace(answer_s=monotonic() - asked_at)
 
 
 def _report_acts(acts: Sequence[Act]) -> None:

@@ -67,5 +67,6 @@ class StopRequest:
         self.requested = True
         # Not through sys.stderr: a handler may run in the middle of a write to it.
         work = f": {reason}" if (reason := self.waits_for()) else ""
-        text = f"\n{self._says}{work}. Press Ctrl-C again to exit now.\n"
+        again = "Stop again to end it now" if self._at_once else "Press Ctrl-C again to exit now"
+        text = f"\n{self._says}{work}. {again}.\n"
         os.write(2, text.encode(errors="replace"))

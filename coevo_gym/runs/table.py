@@ -12,6 +12,7 @@ from typing import Any, Self
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.text_tables import html_table
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the baselines in a run's table."""
@@ -60,6 +61,9 @@ class TableRow:
     rollout_tokens: int | None = None
     gradient_tokens: int | None = None
     mark: str = ""
+
+    def _repr_html_(self) -> str:
+        return html_table(*result_cells([self]))
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
@@ -126,6 +130,74 @@ def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
         if scenarios != tasks:
             columns[f"{name}, whole scenarios"] = scenarios
     return columns
+
+
+def format_part(part: int | None, whole: int | None) -> str:
+    """Format a count with its share of the whole, as ``"1,204 (31.0%)"``; "" if unknown."""
+    if part is None or whole is None:
+        return ""
+    return f"{part:,} ({part / whole:.1%})" if whole else f"{part:,}"
+
+
+def result_cells(
+    rows: Sequence[TableRow], split: str = "", *, samples: int = 1, final: FinalScores = NO_SCORES
+) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the cells of a table of policies' results, as text.
+
+    Args:
+        rows: one row per policy.
+        split: the split that the tasks belong to; "" to leave it out.
+        samples: episodes per task; success is their mean.
+        final: scores on final tasks; see :func:`final_columns`.
+    """
+    success = "success" if samples == 1 else f"avg@{samples}"
+    heads = [
+        *("policy", f"{success} on {split}" if split else success),
+        *("95 % interval", "mean score", "tasks", "env steps"),
+    ]
+    practised = any(row.mixed_groups is not None for row in rows)
+    has_gradients = any(row.gradient_tokens is not None for row in rows)
+    asked = any(row.tokens for row in rows)
+    scored = final_columns(final)
+    heads += [*_PRACTISED * practised, *_GRADIENTS * has_gradients, *_ASKED * asked, *scored]
+    cells = []
+    for row in rows:
+        rates = [column.get(row.name) for column in scored.values()]
+        cells.append(
+            [
+                *_result_cells(row),
+                *_practice_cells(row) * practised,
+                *(format_part(row.gradient_tokens, row.rollout_tokens),) * has_gradients,
+                *_model_cells(row) * asked,
+                *("" if rate is None else f"{rate:.1%}" for rate in rates),
+            ]
+        )
+    return heads, cells
+
+
+_PRACTISED = ("mixed groups", "explored")
+_GRADIENTS = ("tokens with gradient",)
+_ASKED = ("tokens of models", "USD")
+
+
+def _practice_cells(row: TableRow) -> tuple[str, ...]:
+    return tuple("" if n is None else f"{n:.1%}" for n in (row.mixed_groups, row.explored))
+
+
+def _model_cells(row: TableRow) -> tuple[str, ...]:
+    priced = row.usd or not row.tokens
+    return f"{row.tokens:,}", f"{row.usd:.2f}" if priced else "price not set"
+
+
+def _result_cells(row: TableRow) -> tuple[str, ...]:
+    return (
+        f"{row.name} ({row.mark})" if row.mark else row.name,
+        f"{row.success:.1%}",
+        f"{row.low:.1%} – {row.high:.1%}",
+        f"{row.score:.3f}",
+        str(row.n_tasks),
+        f"{row.env_steps:,}",
+    )
 
 
 def table_row(

@@ -20,6 +20,7 @@ from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task
+from coevo_gym.core.text_tables import html_table
 from coevo_gym.episodes.evaluation import Evaluation, to_evaluated_task
 from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.runs.arm import Arm, ArmEvents
@@ -47,6 +48,7 @@ from coevo_gym.runs.table import (
     FinalScores,
     TableRow,
     mean_of_last,
+    result_cells,
     table_row,
 )
 from coevo_gym.runs.warmup import imitate_references
@@ -89,6 +91,10 @@ class RunSummary:
     arms: Mapping[str, Mapping[str, Any]]
     samples: int
     final: FinalScores
+
+    def _repr_html_(self) -> str:
+        heads, cells = result_cells(self.table, self.split, samples=self.samples, final=self.final)
+        return html_table(heads, cells, title=f"{self.name}: {self.benchmark}")
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunSummary:

@@ -17,7 +17,7 @@ from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.view.library import OF_TABLE, Library, folder_name
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
-from coevo_gym.view.safe import Censor
+from coevo_gym.view.safe import Censor, Reveal
 
 T = TypeVar("T")
 Line = Mapping[str, Any]
@@ -39,13 +39,17 @@ def file_stamps(*files: Path) -> Stamps:
 class RunCollection:
     """A thread-safe collection of the runs and evaluations that the viewer shows.
 
+    Args:
+        library: the runs and evaluations to show.
+        reveal: the place where the verdicts on held-out tasks are shown; "" to withhold them.
+
     Attributes:
         library: the runs and evaluations to show.
         censor: filter that removes the secrets in this process's environment from responses.
     """
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, library: Library, reveal: Reveal = "") -> None:
+        self.library, self._reveal = library, reveal
         self.censor = Censor.of_environment()
         self._lock = threading.Lock()
         self._runs: dict[Path, ShownRun] = {}
@@ -90,7 +94,7 @@ class RunCollection:
 
     def _cache_eval(self, id: str, folder: EvalFolder) -> ShownEval:
         with self._lock:
-            return self._evals.setdefault(folder.path, ShownEval(id, folder))
+            return self._evals.setdefault(folder.path, ShownEval(id, folder, self._reveal))
 
 
 class ShownRun:
@@ -247,10 +251,11 @@ class ShownEval:
     Attributes:
         id: id of the evaluation, used in paths.
         folder: folder of the evaluation.
+        reveal: the place where the verdicts on held-out tasks are shown; "" to withhold them.
     """
 
-    def __init__(self, id: str, folder: EvalFolder) -> None:
-        self.id, self.folder = id, folder
+    def __init__(self, id: str, folder: EvalFolder, reveal: Reveal = "") -> None:
+        self.id, self.folder, self.reveal = id, folder, reveal
         self._known: tuple[object, dict[str, Any], dict[tuple[str, int], EvalLine]] | None = None
 
     @property

@@ -12,8 +12,9 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+from coevo_gym.core.evaluation_mark import WHY_WITHHELD, notice_of
 from coevo_gym.core.task import Split, Task
 from coevo_gym.store.secrets import REDACTED, is_secret_name
 
@@ -43,10 +44,12 @@ _BEHIND = (
 )
 """Patterns for the text before a secret, each with a substring that every match contains."""
 
-WITHHELD = (
-    "Withheld: this task belongs to the {split} split, so its solution and the way it is judged "
-    "must not reach training."
-)
+Reveal = Literal["", "page", "terminal"]
+"""The place where verdicts on held-out tasks are shown: on a page or as JSON, as text in a
+terminal, or nowhere."""
+_WITHHELD = f"Withheld: this is a {{split}} task, and {WHY_WITHHELD}."
+_TERMINAL_ONLY = frozenset({"appworld"})
+"""Benchmarks whose data may be passed on only in encrypted form."""
 
 
 class Censor:
@@ -95,7 +98,27 @@ def why_withheld(task: Task, held_out: Collection[str] = ()) -> str:
     """
     if task.split is Split.TRAIN and task.id not in held_out:
         return ""
-    return WITHHELD.format(split=task.split)
+    return _WITHHELD.format(split=task.split)
+
+
+def why_verdict_withheld(split: str, benchmark: str, reveal: Reveal = "") -> str:
+    """Return the reason for withholding a grader's report, or "" if it is shown.
+
+    Args:
+        split: split of the task.
+        benchmark: name of the benchmark.
+        reveal: the place where verdicts on held-out tasks are shown.
+    """
+    if not notice_of(split) or reveal == "terminal":
+        return ""
+    if not reveal:
+        return f"{_WITHHELD.format(split=split)} --reveal shows the verdict."
+    if benchmark in _TERMINAL_ONLY:
+        return (
+            f"Withheld here: the data of {benchmark} may be passed on only in encrypted form, so "
+            "its verdicts on held-out tasks are shown only by `coevo show --reveal` in a terminal."
+        )
+    return ""
 
 
 def partial_scores(report: Mapping[str, Any]) -> dict[str, float]:

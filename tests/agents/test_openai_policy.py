@@ -80,7 +80,7 @@ def prompt(*messages: str | tuple[str, str], max_tokens: int = 16) -> Prompt:
 def ask(policy: OpenAIPolicy, *texts: str) -> list[Completion]:
     """The answers, without what they cost."""
     answers = policy.generate([prompt(text) for text in texts])
-    return [answer._replace(usage=NO_USAGE) for answer in answers]
+    return [answer._replace(usage=NO_USAGE, seconds=None) for answer in answers]
 
 
 def failure(fake: FakeOpenAI, behaviours: Sequence[Behaviour], **settings: Any) -> ModelError:
@@ -100,7 +100,8 @@ def test_a_request_contains_model_messages_temperature_and_token_limit(server: F
     with policy_for(server) as policy:
         answers = policy.generate([prompt(("system", "Be brief."), "Hello?", max_tokens=7)])
     (answer,) = answers
-    assert answer._replace(usage=NO_USAGE) == Completion("Hello.", None, Finish.STOP)
+    assert answer.seconds is not None
+    assert answer._replace(usage=NO_USAGE, seconds=None) == Completion("Hello.", None, Finish.STOP)
     assert server.bodies == [
         {
             "model": "fake",

@@ -325,6 +325,29 @@ class TestBothModes:
         assert counts == [1, 2, 3, 4, 5, 6]
 
 
+@modes
+def test_each_step_has_the_wall_time_of_its_answer_and_of_the_env(mode: Mode) -> None:
+    class Timed:
+        """Knows how long its answer for the first task took, and nothing about others."""
+
+        def act(self, views: Sequence[View]) -> list[Act]:
+            acts = ScriptedAgent(REFERENCES).act(views)
+            first = [view.instruction == TRAIN[0].instruction for view in views]
+            return [
+                act._replace(answer_s=7.0) if own else act
+                for act, own in zip(acts, first, strict=True)
+            ]
+
+    outcomes = list(Runner(EnvPool(toy, max_envs=2), mode).run(episodes(3), Timed()))
+    for outcome in outcomes:
+        assert isinstance(outcome, Finished)
+        for step in outcome.record.steps:
+            assert step.answer_s is not None
+            assert (step.answer_s == 7.0) == (outcome.index == 0)
+            assert step.env_s is not None
+            assert step.env_s >= 0
+
+
 def test_an_unknown_mode_is_refused(envs: EnvPool) -> None:
     with pytest.raises(ConfigError, match="mode must be 'lock_step' or 'async', got 'fast'"):
         Runner(envs, "fast")  # type: ignore[arg-type]

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.view.collection import RunCollection
+from coevo_gym.view.library import Library
+from coevo_gym.view.server import make_app
 from tests.runs.conftest import Coevo
 from tests.view.test_data_export import evaluated
 
@@ -37,17 +41,74 @@ def test_the_system_message_and_answers_of_a_language_model_are_printed(
     coevo: Coevo, tmp_path: Path
 ) -> None:
     folder, server = evaluated(tmp_path, n=2, **{"policy.chat.style": "openai"})
-    line, _ = next(folder.read_episodes())
+    line, trajectory = next(folder.read_episodes())
     output = coevo("show", "asked", line.name)
     assert server.bodies[0]["messages"][0]["content"].splitlines()[0] in output
-    assert "step 1: answer" in output or "step 1: action" in output
-    tools = [tool["function"]["name"] for body in server.bodies for tool in body["tools"]]
-    assert any(f"tool: {name}" in output for name in tools)
+    assert "step 1 (turn 1): user message" in output
+    assert "step 1 (turn 1): action" in output
+    assert trajectory.transcript is not None
+    tools = [tool for text in trajectory.transcript.tools for tool in json.loads(text)]
+    assert tools
+    assert all(f"{tool['function']['name']}(" in output for tool in tools)
 
 
-def test_wrong_names_say_what_to_choose(coevo: Coevo, tmp_path: Path) -> None:
+GOOD = {"schema_version": "ATIF-v1.8", "agent": {"name": "other", "version": "1"}, "steps": []}
+FILES = {
+    "broken.json": '{"schema_version": "ATIF-v1.8", "steps": [',
+    "wrong.json": json.dumps({**GOOD, "steps": [{"step_id": "one"}]}),
+    "wrong.jsonl": json.dumps({**GOOD, "steps": [{"step_id": 1}]}) + "\n",
+    "other.json": '{"a": 1}',
+    "data.csv": "a,b\n",
+}
+MISTAKES: dict[tuple[str, ...], tuple[str, ...]] = {
+    # what was typed: what happened, with which value, and what to do
+    ("show", "toyd", "x"): ("There is no run or evaluation 'toyd'", "Did you mean 'toyed'?"),
+    ("show", "toyed", "nosuch"): ("there is no episode 'nosuch'", "Choose one of: toy/"),
+    ("show", "toyed", "toy/blue-white-rad"): (
+        "no episode 'toy/blue-white-rad'",
+        "Did you mean 'toy/",
+    ),
+    ("show", "toyed", ""): ("6 episodes match ''", "Choose one of:"),
+    ("show", "toyed"): ("Missing argument 'EPISODE'", "--help"),
+    ("show", "toyed", "x", "--revael"): ("No such option: --revael", "--reveal"),
+    ("show", "broken.json", "x"): ("broken.json is a file", "coevo view broken.json"),
+    ("view", "toyed", "--reveal", "--export", "all.html"): (
+        "so all.html cannot contain it",
+        "Leave out --export",
+    ),
+    ("view", "toyed", "--with-episodes"): ("--with-episodes only affects", "needs --export"),
+    ("view", "broken.json"): ("broken.json is not an ATIF trajectory", "EOF", "name of a run"),
+    ("view", "wrong.json"): ("wrong.json is not", "steps.0.step_id", "name of a run"),
+    ("view", "wrong.jsonl"): ("wrong.jsonl, line 1 is not", "steps.0.", "name of a run"),
+    ("view", "other.json"): ("other.json is not", "schema_version", "name of a run"),
+    ("view", "data.csv"): ("data.csv is not a file of ATIF", "coevo runs list"),
+    ("view", "empty"): ("There is no run or evaluation 'empty'", "In evals/: toyed"),
+    ("view", "nosuch.json"): ("There is no run or evaluation 'nosuch.json'", "In evals/: toyed"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_named_with_its_value_and_the_way_out(
+    coevo: Coevo, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    pytest.importorskip("atif")
     coevo(*EVALUATE)
-    output = coevo("show", "toyed", "nosuch", code=2)
-    assert "In toyed, there is no episode 'nosuch'. Choose one of:" in output
-    assert "6 episodes match ''" in coevo("show", "toyed", "", code=2)
-    assert "Did you mean 'toyed'" in coevo("show", "toyd", "x", code=2)
+    (tmp_path / "empty").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    output = coevo(*arguments, code=2)
+    for text in MISTAKES[arguments]:
+        assert text in output
+    assert "Traceback" not in output
+    assert not (tmp_path / "all.html").exists()
+
+
+def test_pages_with_verdicts_answer_this_machine_only(coevo: Coevo, tmp_path: Path) -> None:
+    """Also if the port is forwarded to another machine, or another site asks for the pages."""
+    coevo(*EVALUATE)
+    app = make_app(RunCollection(Library([str(tmp_path / "evals" / "toyed")]), "page"))
+    with TestClient(app, base_url="http://evaluations.example.org") as client:
+        refused = client.get("/api/evals/toyed")
+        assert refused.status_code == 403
+        assert "only serves this machine: open http://127.0.0.1" in refused.text
+        assert client.get("/api/evals/toyed", headers={"host": "127.0.0.1"}).status_code == 200

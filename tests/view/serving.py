@@ -11,12 +11,13 @@ import uvicorn
 
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
+from coevo_gym.view.safe import Reveal
 from coevo_gym.view.server import make_app
 from coevo_gym.view.shell import LOOPBACK, listen_on_loopback
 
 
 @contextmanager
-def serve_viewer(names: Sequence[str]) -> Iterator[str]:
+def serve_viewer(names: Sequence[str], reveal: Reveal = "") -> Iterator[str]:
     """Where these runs and evaluations, named by their folders, can be viewed meanwhile."""
     stopping, ready = threading.Event(), threading.Event()
 
@@ -25,7 +26,7 @@ def serve_viewer(names: Sequence[str]) -> Iterator[str]:
             await super().startup(sockets)
             ready.set()
 
-    app = make_app(RunCollection(Library(names)), stopping)
+    app = make_app(RunCollection(Library(names), reveal), stopping)
     server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3))
     with listen_on_loopback(0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -136,7 +136,7 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
     collection = RunCollection(Library())
     detail = json.loads(json_response(collection, f"runs/{RUN}/tasks/{task.id}"))
     assert (detail["solution"], detail["verifier"], detail["world"]) == (None, None, None)
-    assert "test split" in detail["withheld"]
+    assert "this is a test task" in detail["withheld"]
     trained = json.loads(json_response(collection, f"runs/{RUN}/tasks", "origin=evolved"))["rows"][
         0
     ]

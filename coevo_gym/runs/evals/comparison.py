@@ -9,6 +9,7 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.panel import EvalProtocol, Panel
 from coevo_gym.core.stats import SOLVED, paired_shares_interval, sign_test
+from coevo_gym.core.text_tables import html_table, html_text
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.store.reader import EvaluatedTask
 
@@ -178,6 +179,15 @@ class Comparison:
                     f"{n} tasks from {side} are left out: the other side has no results for them."
                 )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        sides = [
+            [f"A: {self.a}", f"{self.success_a:.1%}"],
+            [f"B: {self.b}", f"{self.success_b:.1%}"],
+        ]
+        remarks = [line for line in str(self).splitlines() if not line.startswith(("A: ", "B: "))]
+        texts = "".join(f"<p>{html_text(line)}</p>" for line in remarks)
+        return html_table(["policy", f"success on {self.split}"], sides) + texts
 
     def describe_difference(self) -> str:
         """Describe the difference in one sentence, with its interval and p-value."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coevo_gym import __version__
+from coevo_gym.core.trajectory_json import WALL_TIMES
 from coevo_gym.provision import explain_missing
 from coevo_gym.store.sampled import TokensSampled
 from coevo_gym.view.data.chats import Chat, chats_of
@@ -104,6 +105,7 @@ def _of_env_step(episode: StoredEpisode, number: int, exact: bool) -> dict[str, 
         "reward": step.get("reward", 0.0),
         "calls": list(step.get("calls", ())),
         "error_kind": step.get("error_kind", ""),
+        **{name: step[name] for name in WALL_TIMES if name in step},
     }
     metrics = _metrics(episode, number) if exact else {}
     return {"extra": extra, **({"metrics": metrics} if metrics else {})}

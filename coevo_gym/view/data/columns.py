@@ -105,6 +105,8 @@ STEP: Mapping[str, Kind] = {
     "logprobs": ["float64"],
     "choices": ["string"],
     "choice": "int64",
+    "answer_s": "float64",
+    "env_s": "float64",
 }
 """Fields of a step."""
 EPISODES: tuple[DataColumn, ...] = (
@@ -122,7 +124,8 @@ EPISODES: tuple[DataColumn, ...] = (
         "steps",
         "The steps. shown: the observation if an interface changed it; extras: the benchmark's "
         "JSON; ids, logprobs: the sampled tokens, or the log-probability of each choice, rounded "
-        "to 4 decimal places; -1 and empty values: not stored.",
+        "to 4 decimal places; answer_s, env_s: wall seconds of the answer and the env step; -1, "
+        "null and empty values: not stored.",
         [STEP],
     ),
     DataColumn("last_observation", "The observation after the last step."),

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from coevo_gym.core.errors import StoreError
+from coevo_gym.core.text_tables import html_table, html_text
 from coevo_gym.provision import explain_missing
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.data.episodes import (
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     import pandas
 
 
+_MAX_ROWS, _MAX_COLUMNS, _MAX_CELL = 10, 12, 40
+"""Size of the part of a table that a notebook shows, with the length of its cells."""
+
+
 class DataRows(tuple[Mapping[str, Any], ...]):
     """Rows of a table, each with the same keys."""
 
@@ -45,6 +50,15 @@ class DataRows(tuple[Mapping[str, Any], ...]):
         with explain_missing("Data frames need pandas.", "export"):
             import pandas
         return pandas.DataFrame.from_records(list(self))
+
+    def _repr_html_(self) -> str:
+        first = self[:_MAX_ROWS]
+        filled = (head for head in (first[0] if first else ()) if any(row[head] for row in first))
+        heads = list(filled)[:_MAX_COLUMNS]
+        title = f"The first {len(first)} of {len(self):,} rows. to_frame() returns all columns."
+        return html_table(
+            heads, [[_to_cell(row[head]) for head in heads] for row in first], title=title
+        )
 
     def __repr__(self) -> str:
         columns = ", ".join(self[0]) if self else "none"
@@ -65,6 +79,10 @@ class StoredResults:
     def __init__(self, name: str, wanted: EpisodeFilter) -> None:
         self.name, self._wanted = name, wanted
         self._collection = RunCollection(Library([name]))
+
+    def _repr_html_(self) -> str:
+        title = f"Results of {self.name}: .episodes, .groups, .rounds, and .cells:"
+        return f"<p>{html_text(title)}</p>{self.cells._repr_html_()}"
 
     def __repr__(self) -> str:
         return f"<results of {self.name}: episodes, groups, rounds, cells>"
@@ -141,6 +159,16 @@ class StoredResults:
             if one.summary
         )
         return _rows((*runs, *evaluations))
+
+
+def _to_cell(value: Any) -> str:
+    """Format a value for a table in a notebook."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_to_cell, value))
+    text = "" if value is None else str(value)
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
 
 
 _OF_EVALUATION = ("success", "low", "high", "score", "n_tasks", "split", "samples", "episodes")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coevo_gym.core.trajectory import UNKNOWN_VERSION
+from coevo_gym.core.trajectory_json import WALL_TIMES
 from coevo_gym.core.transcript import NOTHING
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
 from coevo_gym.view.data.episodes import StoredEpisode
@@ -35,6 +36,7 @@ def episode_row(episode: StoredEpisode) -> dict[str, Any]:
                 "advantage": advantages if each is None else advantage,
                 **_chat_fields(transcript, number),
                 **_sampled_fields(sampled[number] if sampled is not None else None),
+                **{name: step.get(name) for name in WALL_TIMES},
             }
         )
     texts = transcript["messages"] if transcript else ()

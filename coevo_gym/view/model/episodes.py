@@ -13,6 +13,7 @@ from pydantic import Field
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.task import FrozenDict, thaw
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Trajectory, View
+from coevo_gym.core.transcript import Transcript
 from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
@@ -69,15 +70,35 @@ class TextPage(Shape):
 BehindPage = ShopPage | TextPage
 
 
+class MessageView(Shape):
+    """A message that a language model was sent.
+
+    Attributes:
+        role: role of its sender, such as ``user``.
+        text: its exact text.
+    """
+
+    role: str
+    text: str
+
+
 class StepView(Shape):
     """One step of an episode: the observation and the action.
 
     Attributes:
         number: step number, from 1.
+        turn: number of the user's turn, from 1; null if the benchmark has no turns.
         observation: the exact text that the policy received.
         raw: the env's own text if an interface replaced it, else null.
         told: the exact text added to a language model's prompt before this answer, including chat
             template markers; null if not stored. The first step includes the system text.
+        messages: the messages in the prompt that were not in the previous step's prompt or answer;
+            if the prompt does not extend these, all its messages. Empty if not stored.
+        n_messages: number of messages in the prompt; 0 if not stored.
+        prompt_tokens: number of tokens in the prompt; null if unknown.
+        completion_tokens: number of tokens in the answer; null if unknown.
+        answer_s: wall time of the answer in seconds; null if not stored.
+        env_s: wall time of the env step in seconds; null if not stored.
         page: the parsed page of the observation.
         said: the policy's full answer if it is longer than the action, else "".
         action: the action sent to the env.
@@ -96,9 +117,16 @@ class StepView(Shape):
     """
 
     number: int
+    turn: int | None = None
     observation: str
     raw: str | None = None
     told: str | None = None
+    messages: tuple[MessageView, ...] = ()
+    n_messages: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    answer_s: float | None = None
+    env_s: float | None = None
     page: BehindPage
     said: str = ""
     action: str
@@ -166,11 +194,14 @@ def step_views(
 ) -> tuple[tuple[StepView, ...], BehindPage]:
     """Return an episode's steps, and its last observation as a page."""
     views, extras = [], dict[str, Any]()
+    turns, prompts = _turns_of(episode, behind.benchmark), _messages_by_step(episode.transcript)
     for place, step in enumerate(episode.steps):
         sampled = _item_or_none(behind.sampled, place)
         choices = sampled.choices if isinstance(sampled, ChoicesMade) else ()
         page = parse_page(behind.benchmark, step.observation, extras, choices)
-        views.append(_step_view(place, step, sampled, page, behind))
+        chat = prompts.get(place, {}) | _token_counts(episode.transcript, place, sampled)
+        view = _step_view(place, step, sampled, page, behind)
+        views.append(view.model_copy(update={"turn": turns[place], **chat}))
         extras = dict(thaw(step.extras))
     last = parse_page(behind.benchmark, episode.last_observation, extras)
     return tuple(views), last
@@ -197,6 +228,8 @@ def _step_view(
         reward=step.reward,
         terminated=step.terminated,
         truncated=step.truncated,
+        answer_s=step.answer_s,
+        env_s=step.env_s,
         choices=_choice_views(sampled) if isinstance(sampled, ChoicesMade) else None,
         taken=sampled.taken if isinstance(sampled, ChoicesMade) else None,
         tokens=_token_views(sampled, behind.texts) if isinstance(sampled, TokensSampled) else None,
@@ -205,6 +238,43 @@ def _step_view(
         extras={} if behind.hidden else thaw(step.extras),
         cut=any(len(text) > MAX_CHARACTERS for text in texts),
     )
+
+
+def _turns_of(episode: Trajectory | EvalTrajectory, benchmark: str) -> list[int | None]:
+    """Return the number of the user's turn in which each step was taken."""
+    after = [step.extras.get(f"{benchmark}.turn") for step in episode.steps]
+    before = [0, *after][: len(after)]
+    return [
+        1 + turn if isinstance(turn, int) and isinstance(later, int) else None
+        for turn, later in zip(before, after, strict=True)
+    ]
+
+
+def _messages_by_step(transcript: Transcript | None) -> dict[int, dict[str, Any]]:
+    """Return the fields about the messages that were sent at each step with a model call."""
+    if transcript is None:
+        return {}
+    fields = {}
+    for part in transcript.parts():
+        for step, new in enumerate(part.chats, start=part.first):
+            messages = (transcript.messages[place] for place in new)
+            views = (
+                MessageView(role=role, text=truncate(text, MAX_CHARACTERS))
+                for role, text in messages
+            )
+            fields[step] = {"messages": tuple(views), "n_messages": len(transcript.prompts[step])}
+    return fields
+
+
+def _token_counts(
+    transcript: Transcript | None, place: int, sampled: Sampled | None
+) -> dict[str, int]:
+    """Return the token counts of a step, as reported by the model or from the sampled tokens."""
+    prompt, completion = transcript.tokens[place] if transcript is not None else (0, 0)
+    if not completion and isinstance(sampled, TokensSampled):
+        prompt, completion = len(sampled.prompt_ids or ()), len(sampled.ids)
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _choice_views(decision: ChoicesMade) -> tuple[ChoiceView, ...]:
@@ -234,14 +304,27 @@ def _item_or_none(values: Sequence[Any] | None, place: int) -> Any:
 
 
 def tools_of(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
-    """Return a line for each function that an episode's model could call: name and description."""
+    """Return a line for each function that an episode's model could call.
+
+    A line such as ``move(path: string, force?: boolean): Move a file.`` contains the function's
+    name, its parameters and its description; a question mark denotes an optional parameter.
+    """
     lists = episode.transcript.tools if episode.transcript is not None else ()
     try:
         functions = [tool["function"] for text in lists for tool in json.loads(text)]
-        lines = (f"{one['name']}: {one.get('description', '')}" for one in functions)
-        return tuple(dict.fromkeys(line.removesuffix(": ") for line in lines))
+        return tuple(dict.fromkeys(map(_signature, functions)))
     except (ValueError, KeyError, TypeError, AttributeError):
         return lists  # another form of tools
+
+
+def _signature(function: Mapping[str, Any]) -> str:
+    schema = function.get("parameters") or {}
+    required = schema.get("required") or ()
+    parameters = ", ".join(
+        f"{name}{'' if name in required else '?'}: {one.get('type', 'any')}"
+        for name, one in (schema.get("properties") or {}).items()
+    )
+    return f"{function['name']}({parameters}): {function.get('description', '')}".removesuffix(": ")
 
 
 def system_text(

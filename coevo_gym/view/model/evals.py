@@ -28,12 +28,17 @@ from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import folder_name
 from coevo_gym.view.model.episodes import Behind, step_views, system_text, tools_of
 from coevo_gym.view.model.run_progress import latest_change
-from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail, stored_parts
+from coevo_gym.view.model.trajectories import (
+    GradeView,
+    TrajectoryDetail,
+    failure_view,
+    stored_parts,
+)
 from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, to_lower_case
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, one_line
-from coevo_gym.view.safe import WITHHELD, partial_scores
+from coevo_gym.view.safe import partial_scores, why_verdict_withheld
 
 
 class EvalRow(FolderRow):
@@ -312,9 +317,10 @@ def _make_episode_rows(
 
 
 def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
-    """Return an evaluation episode, without data that training must not use.
+    """Return an evaluation episode.
 
-    Ids have the form ``TASK.SAMPLE``.
+    Unless the evaluation reveals it, how a held-out task is judged is left out. Ids have the form
+    ``TASK.SAMPLE``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -339,8 +345,8 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
     split = task.split if task else config["split"]
-    held_out = bool(notice_of(split))
-    behind = Behind(config["benchmark"], decisions, None, {}, hidden=held_out)
+    withheld = why_verdict_withheld(split, config["benchmark"], evaluation.reveal)
+    behind = Behind(config["benchmark"], decisions, None, {}, hidden=bool(withheld))
     steps, last = step_views(episode, behind)
     order = [f"{one.id}.{one.sample}" for one in lines.values()]
     place = order.index(id)
@@ -362,7 +368,7 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
-        grade=_grade_view(episode, split, held_out=held_out),
+        grade=_grade_view(episode, config["benchmark"], split, withheld),
         siblings=tuple(_make_episode_rows(by_task(lines.values())[task_id], tasks, stored)),
         stored=stored_parts(steps, None),
         before=order[place - 1] if place else None,
@@ -493,19 +499,20 @@ def _tasks_and_stored_keys(
         return tasks, reader.stored_eval_episodes(evaluation.config["policy"])
 
 
-def _grade_view(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
-    """Return an episode's grade. For a held-out task, show only the partial scores."""
+def _grade_view(episode: EvalTrajectory, benchmark: str, split: str, withheld: str) -> GradeView:
+    """Return an episode's grade. If the report is withheld, show only the partial scores."""
     report = dict(episode.report)
     shares = partial_scores(report)
-    hidden = held_out and shares.keys() != report.keys()
     end = str(episode.end_reason)
     return GradeView(
         success=episode.success,
         score=episode.score,
         end_reason=end,
-        why=why_failed(episode.success, end, shares if held_out else report, None),
-        report=(shares or None) if held_out else thaw(report),
-        withheld=WITHHELD.format(split=split) if hidden else "",
+        why=why_failed(episode.success, end, shares if withheld else report, None),
+        failure=failure_view(benchmark, episode),
+        report=(shares or None) if withheld else thaw(report),
+        withheld=withheld if shares.keys() != report.keys() else "",
+        notice="" if withheld else notice_of(split),
     )
 
 

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from coevo_gym.core.evaluation_mark import notice_of
 from coevo_gym.core.task import Task, thaw
-from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.collection import ShownRun, raise_as_damaged
-from coevo_gym.view.grade import why_failed
+from coevo_gym.view.grade import failure_of, why_failed
 from coevo_gym.view.model.episodes import (
     Behind,
     BehindPage,
@@ -35,6 +35,23 @@ from coevo_gym.view.rows import Shape, SignalView, TaskBrief
 from coevo_gym.view.safe import why_withheld
 
 
+class FailureView(Shape):
+    """The benchmark's own diagnosis of a failed episode, without expected values.
+
+    Attributes:
+        label: kind of failure in the turn that decided, such as ``state_mismatch``;
+            ``not_reached`` if the episode ended within this turn; "" if unknown.
+        turn: number of this turn, from 1; null if the task has a single request.
+        modes: failure modes of the whole episode, most informative first.
+        text: the label with its turn, or the first mode.
+    """
+
+    label: str
+    turn: int | None
+    modes: tuple[str, ...]
+    text: str
+
+
 class GradeView(Shape):
     """The grade of an episode.
 
@@ -44,15 +61,20 @@ class GradeView(Shape):
         end_reason: why the episode ended.
         report: the grader's report as JSON; null if withheld.
         withheld: why the report is withheld, or "".
+        notice: the mark of a report on a held-out task that is shown on request, or "".
         why: why the episode failed, in a few words; "" if it succeeded or nothing is known.
+        failure: the benchmark's diagnosis, which may be shown for any task; null if the episode
+            succeeded, or the benchmark does not diagnose episodes.
     """
 
     success: bool
     score: float
     end_reason: str
     why: str = ""
+    failure: FailureView | None = None
     report: dict[str, Any] | None = None
     withheld: str = ""
+    notice: str = ""
 
 
 class TrajectoryDetail(Shape):
@@ -179,7 +201,11 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
-        grade=_grade_view(episode, task if task and not why_withheld(task) else None),
+        grade=_grade_view(
+            episode,
+            task if task and not why_withheld(task) else None,
+            run.config.benchmark.name,
+        ),
         signals=tuple(SignalView(kind=one.kind, evidence=one.evidence) for one in signals),
         siblings=tuple(here),
         policy_version=episode.policy_version,
@@ -228,15 +254,22 @@ def _neighbour_ids(
     return ids[0], ids[1]
 
 
-def _grade_view(episode: Trajectory, task: Task | None) -> GradeView:
+def _grade_view(episode: Trajectory, task: Task | None, benchmark: str) -> GradeView:
     end = str(episode.end_reason)
     return GradeView(
         success=episode.success,
         score=episode.score,
         end_reason=end,
         why=why_failed(episode.success, end, episode.report, task),
+        failure=failure_view(benchmark, episode),
         report=thaw(episode.report),
     )
+
+
+def failure_view(benchmark: str, episode: Trajectory | EvalTrajectory) -> FailureView | None:
+    """Return the benchmark's diagnosis of an episode; see :class:`FailureView`."""
+    failure = failure_of(benchmark, episode)
+    return failure and FailureView(**failure._asdict(), text=str(failure))
 
 
 def _token_ids(sampled: Sequence[Sampled | None] | None) -> list[int]:

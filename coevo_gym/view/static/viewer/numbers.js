@@ -36,9 +36,10 @@
     return percent(value, value < 0.1 ? 1 : 0);
   };
 
-  /** Seconds as "42 s", "3 min 20 s" or "2 h 05 min". */
+  /** Seconds as "8 ms", "42 s", "3 min 20 s" or "2 h 05 min". */
   const duration = (seconds) => {
     if (!given(seconds)) return NONE;
+    if (seconds < 0.1) return `${Math.ceil(1000 * seconds)}${NARROW}ms`;
     if (seconds < 10) return `${seconds.toFixed(1)}${NARROW}s`;
     if (seconds < 100) return `${Math.round(seconds)}${NARROW}s`;
     const minutes = Math.floor(seconds / 60);

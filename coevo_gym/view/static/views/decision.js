@@ -63,6 +63,16 @@
 
   const CALL_LOOKS = { plain: "", calls: "code", code: "code" };
 
+  /** The tokens and wall times of steps, as pairs of a label and words; those not stored are left out. */
+  const spentBy = (steps) => {
+    const sum = (name) => (steps.some((step) => given(step[name])) ? steps.reduce((total, step) => total + (step[name] || 0), 0) : null);
+    const [prompt, completion, answer, env] = ["prompt_tokens", "completion_tokens", "answer_s", "env_s"].map(sum);
+    return [
+      given(completion) && ["Tokens", `${coevo.count(prompt)} in, ${coevo.count(completion)} out`],
+      (given(answer) || given(env)) && ["Time", `answer ${coevo.duration(answer)}, env ${coevo.duration(env)}`],
+    ].filter(Boolean);
+  };
+
   /** The action of a step and the policy's decision. */
   const Did = ({ step }) => {
     const look = CALL_LOOKS[step.page.action] || "";
@@ -73,6 +83,7 @@
       <${coevo.Prose} class=${cls("action mono", look)} text=${step.action} most=${2400} />
       ${step.error_kind && html`<p class="had-no-effect"><b>No effect:</b> <${Words} text=${step.error_kind} /></p>`}
       ${step.choices && html`<${Choices} choices=${step.choices} taken=${step.taken} />`}
+      <p class="spent">${spentBy([step]).map(([label, words]) => html`<span key=${label} title=${label === "Tokens" ? "Tokens of the prompt and of the answer" : "Wall time of the answer and of the env step"}>${label.toLowerCase()}: ${words}</span>`)}</p>
       <${More} step=${step} />
     </div>`;
   };
@@ -91,5 +102,5 @@
       ${step.cut && html`<p class="soft">A text in this step was too long and has been truncated.</p>`}`;
   };
 
-  Object.assign(coevo, { Did, Choices, Tokens });
+  Object.assign(coevo, { Did, Choices, Tokens, spentBy });
 })();

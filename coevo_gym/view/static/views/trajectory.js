@@ -33,8 +33,10 @@
       <${Figures} of=${[
         ["Outcome", html`<${Outcome} success=${grade.success} />${grade.why && html`<span class="why">: <${Words} text=${grade.why} most=${200} /></span>`}`],
         ["Score", decimal(grade.score)],
+        grade.failure && ["Failure", html`<span class="failure">${grade.failure.text}</span>`, grade.failure.modes.filter((mode) => mode !== grade.failure.label).join(", ")],
         ["End reason", grade.end_reason.replaceAll("_", " ")],
         ["Env steps", count(episode.steps.length)],
+        ...coevo.spentBy(episode.steps),
         given(episode.advantage) && ["Advantage", coevo.signed(episode.advantage)],
         given(episode.policy_version) && ["Policy", `version ${count(episode.policy_version)}`],
       ]} />
@@ -46,12 +48,27 @@
     </div>`;
   };
 
-  const Shown = ({ step, look }) => {
+  const Shown = ({ step, look, system }) => {
     const asText = look === "text";
     return html`<div class="shown">
       ${asText ? html`<${Prose} class="observation code" text=${step.observation} most=${3000} />` : html`<${coevo.BehindPage} page=${step.page} text=${step.observation} action=${step.action} />`}
       ${step.raw !== null && step.raw !== undefined && html`<details class="more"><summary>Original text of the env, without the interface</summary><${Prose} class="code" text=${step.raw} most=${3000} /></details>`}
+      <${Messages} step=${step} system=${system} />
     </div>`;
+  };
+
+  /** The exact messages that the policy's model was sent before a step. */
+  const Messages = ({ step, system }) => {
+    const { messages, n_messages: all } = step;
+    if (!all) return null;
+    const words = messages.length === all ? plural(all, "message") : `${plural(messages.length, "new message")}, after ${all - messages.length} earlier`;
+    return html`<details class="more"><summary>Sent to the model: ${words}</summary>
+      ${messages.map((message, i) => html`<div key=${i}><p class="did-label">${message.role}</p>${
+        message.role === "system" && message.text === system
+          ? html`<p class="soft">The system prompt above.</p>`
+          : html`<${Prose} class="observation code" text=${message.text} most=${3000} />`
+      }</div>`)}
+    </details>`;
   };
 
   const Step = ({ step, look, here, episode }) => {
@@ -59,13 +76,14 @@
     return html`<article id=${`step-${step.number}`} class=${cls("step", { here, erred: step.error_kind })} tabindex="-1" aria-label=${`Step ${step.number} of ${episode.steps.length}`}>
       <div class="step-head">
         <h3><a href=${place} title="Link to this step">Step ${step.number}</a></h3>
+        ${given(step.turn) && html`<${Tag} tone=${episode.grade.failure?.turn === step.turn ? "bad" : null} title="The user's turn">turn ${step.turn}<//>`}
         ${step.error_kind && html`<${Tag} tone="warn">no effect<//>`}
         <${coevo.StepLabels} episode=${episode} step=${step} />
         ${given(step.policy_version) && step.policy_version !== episode.policy_version && html`<${Tag} title="The weights were updated during the episode">policy ${step.policy_version}<//>`}
         ${given(step.advantage) && html`<${Tag} title="Advantage used for learning from this step">advantage ${coevo.signed(step.advantage)}<//>`}
         ${step.reward !== 0 && html`<${Tag} tone=${step.reward > 0 ? "good" : "bad"}>reward ${decimal(step.reward)}<//>`}
       </div>
-      <div class="step-body"><${Shown} step=${step} look=${look} /><${coevo.Did} step=${step} /></div>
+      <div class="step-body"><${Shown} step=${step} look=${look} system=${episode.system} /><${coevo.Did} step=${step} /></div>
       <${coevo.StepExpected} episode=${episode} step=${step} />
     </article>`;
   };
@@ -82,7 +100,7 @@
         }</div>
       <section class="verdict" id="verdict" aria-label="Grader's verdict">
         <div class="section-head"><h2>Grader's verdict</h2><${Outcome} success=${grade.success} score=${grade.score} end=${grade.end_reason} /></div>
-        ${grade.withheld && html`<p class="notice">${grade.withheld}</p>`}
+        ${(grade.withheld || grade.notice) && html`<p class="notice">${grade.withheld || grade.notice}</p>`}
         ${grade.report && Object.keys(grade.report).length > 0 ? html`<${Facts} value=${grade.report} most=${80} label="The grader's report" />` : !grade.withheld && html`<p class="soft">The grader gave no details.</p>`}
       </section></div></article>`;
   };
