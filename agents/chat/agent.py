@@ -250,7 +250,13 @@ class ChatAgent:
                 asked.append((index, text))
         sampling = Sampling(0.0, config.max_answer_tokens)
         requests = [
-            Prompt((Message("user", text),), sampling, purpose="memory") for _, text in asked
+            Prompt(
+                (Message("user", text),),
+                sampling,
+                purpose="memory",
+                episode=views[index].episode,
+            )
+            for index, text in asked
         ]
         try:
             answers = self.policy.generate(requests) if requests else []
@@ -289,6 +295,7 @@ class ChatAgent:
             trained=self._stripped_messages(view, memory),
             template=self.prompt.label,
             tools=self._tools(view),
+            episode=view.episode,
         )
 
     def _tools(self, view: View) -> str:

@@ -349,6 +349,8 @@ class Prompt:
             text of a chat request's ``tools``; "" for none.
         after: the answer that the chat continues, with exactly its prompt ids and sampled ids;
             supported only by policies that sample tokens in this process. None for a new chat.
+        episode: id of the episode that asks (:attr:`View.episode`), by which a tape tells equal
+            requests of different episodes apart; never sent to a model. "" if unknown.
     """
 
     messages: tuple[Message, ...]
@@ -358,6 +360,7 @@ class Prompt:
     purpose: str = ""
     tools: str = ""
     after: TokenDecision | None = None
+    episode: str = ""
 
 
 Request = Choice | Prompt

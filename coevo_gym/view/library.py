@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.evals.sides import find_run_or_eval
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
@@ -25,9 +26,9 @@ class Library:
     """The runs and evaluations shown in a viewer. Ids are never converted to file paths.
 
     Args:
-        sources: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty
-            for all of ``runs/`` and ``evals/``. Runs and evaluations created later in these
-            folders are included.
+        sources: names or paths of runs, evaluations, or tables of either; empty for all of
+            ``runs/`` and ``evals/``. Runs and evaluations created later in these folders are
+            included.
 
     Raises:
         ConfigError: if a name does not exist or is ambiguous.
@@ -68,11 +69,16 @@ class Library:
         return _name_folders(pairs)
 
     def evals(self) -> Mapping[str, EvalFolder]:
-        """Return all evaluations, keyed by id."""
-        evals = self._evals
+        """Return all evaluations, keyed by id. One of a table has the id ``TABLE~CELL``."""
+        evals, tables = self._evals, self._tables
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
-        return _name_folders((folder_name(evaluation.path), evaluation) for evaluation in evals)
+            tables = EvalFolder.table_folders()
+        pairs = [(folder_name(evaluation.path), evaluation) for evaluation in evals]
+        for table in tables:
+            before = folder_name(table) + OF_TABLE
+            pairs += [(before + one.path.name, one) for one in EvalFolder.of_table(table)]
+        return _name_folders(pairs)
 
     def get_run(self, id: str) -> RunFolder:
         """Return the run with the given id.
@@ -92,11 +98,21 @@ class Library:
 
 
 def _find_source(name: str) -> RunFolder | EvalFolder | Path:
-    """Find a run or an evaluation. For a table of runs, return the table's path."""
+    """Find a run or an evaluation. For a table of either, return the table's path.
+
+    Raises:
+        ConfigError: if there is none, or the name is ambiguous.
+    """
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
-        for table in (RUNS / name, Path(name)):
-            if RunFolder.of_table(table):
-                return table
+        tables = [
+            table
+            for table in dict.fromkeys((RUNS / name, EVALS / name, Path(name)))
+            if RunFolder.of_table(table) or EvalFolder.of_table(table)
+        ]
+        if len(tables) > 1:
+            raise ConfigError(f"{name} is ambiguous. Use {' or '.join(map(str, tables))}.")
+        if tables:
+            return tables[0]
     return find_run_or_eval(name)
 
 
@@ -106,11 +122,16 @@ def folder_name(folder: Path) -> str:
 
 
 def _name_folders(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Return the distinct folders, keyed by unique names. Repeated names get a number."""
+    """Return the distinct folders, keyed by unique names. Repeated names get a number.
+
+    A cell that is a link to another table's identical cell is shown in both tables.
+    """
     by_name: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:
         path = folder.path.resolve()
+        if OF_TABLE in name and folder.path.is_symlink():
+            path = folder.path.absolute()
         if path in seen:
             continue
         seen.add(path)

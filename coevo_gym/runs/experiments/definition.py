@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -16,6 +15,7 @@ from coevo_gym.core.registry import suggest
 from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, pattern_validator
 from coevo_gym.methods.published import PAPERS
+from coevo_gym.runs.table_files import explain_file_errors, read_toml
 
 MAX_SEEDS = 10_000
 """Maximum number of seeds per table."""
@@ -340,32 +340,17 @@ def load_experiment(source: str) -> Experiment:
             "in .toml. To list the built-in experiments, run `coevo experiment --list`."
         )
     try:
-        return Experiment.model_validate({"name": path.stem, **_read_toml(path)})
+        return Experiment.model_validate({"name": path.stem, **read_toml(path)})
     except ValidationError as error:
-        raise ConfigError(_explain_errors(path, error)) from None
+        raise explain_file_errors(path, error, Experiment) from None
 
 
 def default_budgets() -> Mapping[str, Mapping[str, Budget]]:
     """Return the default budgets, keyed by size and benchmark."""
     return {
         size: {name: Budget.model_validate(budget) for name, budget in of.items()}
-        for size, of in _read_toml(BUDGETS).items()
+        for size, of in read_toml(BUDGETS).items()
     }
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # includes invalid UTF-8
-        raise ConfigError(f"Cannot read {path} as TOML: {error}") from error
-
-
-def _explain_errors(path: Path, error: ValidationError) -> str:
-    problems = [
-        (".".join(map(str, one["loc"])) or "the table", one["msg"].removeprefix("Value error, "))
-        for one in error.errors()
-    ]
-    return f"{path}: {'; '.join(f'{where}: {what}' for where, what in problems)}"
 
 
 def _format_setting(value: Any) -> str:

@@ -12,13 +12,12 @@ from time import monotonic
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
-from coevo_gym.core.spend import Cost
 from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, settings_of_shared_start
 from coevo_gym.runs.experiments.measures import measure_run, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import arithmetic_in, freeze_arithmetic_for, read_manifest
 from coevo_gym.runs.planning.cost import estimate_costs, refuse_if_paid
-from coevo_gym.runs.progress_reports import ProgressSink
+from coevo_gym.runs.progress_reports import PartProgress, ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.runs.train import resume, train
@@ -129,7 +128,7 @@ def run_cells(
         if stop():
             raise Stopped
         state, started = cell.state, monotonic()
-        reporter = _CellProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
+        reporter = PartProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
             later_s = sum(spent) / len(spent) * (left - 1) if spent else None
             progress.begin_part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
@@ -174,31 +173,3 @@ def _say_time_left(progress: ProgressSink, name: str, spent: Sequence[float], le
     minutes = sum(spent) / len(spent) * left / 60
     later = f"; about {minutes:.0f} min for the remaining {left}" if left else ""
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
-
-
-class _CellProgress:
-    """A progress display that prefixes all names with the name of an experiment cell."""
-
-    def __init__(self, progress: ProgressSink, name: str) -> None:
-        self.progress, self.name = progress, name
-
-    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing, because the progress display counts whole runs, not the parts of a run."""
-
-    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        self.progress.begin_phase(f"{self.name}: {name}", total, done, similar=similar)
-
-    def expect_steps(self, steps: int, words: str, *, whole: bool = False) -> None:
-        self.progress.expect_steps(steps, words, whole=whole)
-
-    def update(self, done: int, **facts: str) -> None:
-        self.progress.update(done, **facts)
-
-    def add_steps(self, steps: int, tokens: int) -> None:
-        self.progress.add_steps(steps, tokens)
-
-    def set_cost(self, cost: Cost) -> None:
-        self.progress.set_cost(cost)
-
-    def say(self, text: str) -> None:
-        self.progress.say(text)

@@ -17,6 +17,7 @@ from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.episodes.evaluation import by_task, pass_at, rate_of, rates_by_type
 from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.folders.listing import inspect_evaluation
+from coevo_gym.runs.reuse import linked_folder
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import is_in_use, read_lines
@@ -25,7 +26,6 @@ from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, raise_as_damaged
 from coevo_gym.view.filters import EPISODES, select_page
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.library import folder_name
 from coevo_gym.view.model.episodes import Behind, step_views, system_text, tools_of
 from coevo_gym.view.model.run_progress import latest_change
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail, stored_parts
@@ -103,6 +103,8 @@ class EvalDetail(Shape):
             this panel, false if it was made from the tasks; null until the evaluation is finished.
         protocol: the ``hash`` of the protocol and its ``parts``; null until it is finished.
         cite: the line to cite; "" until it is finished.
+        used_from: the folder of the identical evaluation that a table uses instead of its own cell;
+            "" for an evaluation in its own folder.
         config: all settings that the results depend on, without secrets.
     """
 
@@ -118,6 +120,7 @@ class EvalDetail(Shape):
     panel: dict[str, Any] | None
     protocol: dict[str, Any] | None
     cite: str
+    used_from: str
     config: dict[str, Any]
 
 
@@ -265,6 +268,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
         panel=summary.get("panel"),
         protocol=summary.get("protocol"),
         cite=str(summary.get("cite", "")),
+        used_from=linked_folder(evaluation.folder.path),
         config=redact_secrets(
             {key: value for key, value in evaluation.config.items() if key not in _OWN_PLACE}
         ),
@@ -449,7 +453,7 @@ def _eval_row(evaluation: ShownEval) -> EvalRow:
     folder = evaluation.folder
     row = EvalRow(
         id=evaluation.id,
-        name=folder_name(folder.path),
+        name=evaluation.name,
         path=str(folder.path),
         updated_at=latest_change(folder.results, folder.summary, folder.config),
     )
