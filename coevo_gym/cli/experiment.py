@@ -126,6 +126,13 @@ def experiment(
         typer.Option("--dry-run", help="Print what each cell would run and need, then exit."),
     ] = False,
     card: Card = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Run every missing cell, even if another table has finished the identical cell.",
+        ),
+    ] = False,
     yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
@@ -136,7 +143,8 @@ def experiment(
 
     A cell is one row with one seed, stored as a run in runs/TABLE/ROW-SEED. Run the same command
     again to continue after Ctrl-C: finished cells are skipped, and an interrupted cell is resumed.
-    Cells with the same seed share their warm-up and initial tasks. Results are saved as table.md,
+    Cells with the same seed share their warm-up and initial tasks, and a cell that another table has
+    finished with the same settings, seed and code is used again. Results are saved as table.md,
     .csv and .json in runs/TABLE. To keep or publish a table without its runs, export its finished
     cells to one file.
 
@@ -199,11 +207,13 @@ def experiment(
 
         table = build_finished_table(chosen)
     else:
-        table = _run_with_progress(chosen, yes, ignore_memory)
+        table = _run_with_progress(chosen, yes, ignore_memory, fresh)
     _print_results(table, as_json, as_csv, as_md)
 
 
-def _run_with_progress(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
+def _run_with_progress(
+    chosen: Chosen, yes: bool, ignore_memory: bool, fresh: bool
+) -> ResultTable:
     """Run an experiment's missing cells, write the result files, and print their location."""
     for cell in chosen.cells():
         if cell.state != "finished":
@@ -216,7 +226,7 @@ def _run_with_progress(chosen: Chosen, yes: bool, ignore_memory: bool) -> Result
         StopRequest() as stop,
     ):
         try:
-            table, counts = run_experiment(chosen, progress, stop, agreed=yes)
+            table, counts = run_experiment(chosen, progress, stop, agreed=yes, fresh=fresh)
         except Stopped:
             again = " ".join(sys.argv[1:]) or f"experiment {chosen.experiment.name}"
             progress.say(f"Stopped and saved. Continue with: coevo {again}")

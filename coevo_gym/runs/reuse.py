@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,18 +19,24 @@ from typing import Any
 from coevo_gym.agents.lm.stored_models import files_hash
 from coevo_gym.core.benchmark import data_versions_of, get_benchmark
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.own_code import NAMESPACE, is_python_file, origin_of
+from coevo_gym.core.own_code import NAMESPACE, file_hash, is_python_file, origin_of
 from coevo_gym.core.registry import METHODS
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import Task
 from coevo_gym.runs.config import RunConfig, arm_configs, own_code_paths
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.config.run_sections import ExplorerModelSettings
 from coevo_gym.runs.manifest import rows_code_hash
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
+from coevo_gym.store.folder import RunFolder, read_json, write_json
 
 _THIS, _OWN = "coevo_gym", NAMESPACE.rstrip(".")
 _NOT_CODE = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
 """Folders that are not part of a package's source."""
+IDENTITY = "identity.json"
+"""Name of the file with the identity of a table's run."""
+_MAX_PATH = 1_000
+"""Length below which a setting may be a path."""
 ASIDE = ("git_commit",)
 """Values of an evaluation that may differ, because the hashes of the source code say more."""
 
@@ -56,8 +62,8 @@ def training_hashes(config: RunConfig) -> dict[str, str]:
 
     Returns:
         Hashes of the packages of third-party methods, of the folders of the user's own methods,
-        learners and losses, and of the files of local models; "" for a model on a hub, whose files
-        may change.
+        learners and losses, of all files that the settings name, and of the files of local models;
+        "" for a model on a hub, whose files may change.
     """
     arms = arm_configs(config).values()
     packages = {_package_of(METHODS.load(arm.method).assemble) for arm in arms} - {_THIS, _OWN}
@@ -72,8 +78,41 @@ def training_hashes(config: RunConfig) -> dict[str, str]:
     return {
         **{name: _package_hash(name) for name in sorted(packages)},
         **{str(path): _hash_files(sorted(path.glob("*.py")), path) for path in sorted(folders)},
+        **dict(_hashes_of_named_files(config)),
         **{f"model {path}": files_hash(path) for path in sorted(paths)},
     }
+
+
+def _hashes_of_named_files(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield the settings that name existing files, such as prompts and tapes, with their hashes."""
+    for key, value in flatten(config.to_json()):
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, str) and entry and len(entry) < _MAX_PATH:
+                path = Path(entry).expanduser()
+                if path.is_file():
+                    yield f"file {key}", file_hash(path)
+
+
+def run_identity(config: RunConfig, task_sets: Mapping[str, Sequence[Task]]) -> dict[str, str]:
+    """Return what the result of a run depends on, in addition to its manifest."""
+    tasks = (task for some in task_sets.values() for task in some)
+    return {**benchmark_hashes(config, tasks), **training_hashes(config)}
+
+
+def write_run_identity(
+    folder: RunFolder, config: RunConfig, task_sets: Mapping[str, Sequence[Task]]
+) -> None:
+    """Store the identity of a run that begins, so that other tables can use its result."""
+    write_json(folder.path / IDENTITY, run_identity(config, task_sets))
+
+
+def forget_changed_identity(
+    folder: RunFolder, config: RunConfig, task_sets: Mapping[str, Sequence[Task]]
+) -> None:
+    """Delete the identity of a run that is resumed with other software, data or model files."""
+    path = folder.path / IDENTITY
+    if path.is_file() and read_json(path) != run_identity(config, task_sets):
+        path.unlink()
 
 
 def _models_asked(config: RunConfig) -> Iterator[ExplorerModelSettings]:

@@ -39,6 +39,7 @@ from coevo_gym.runs.manifest import (
 from coevo_gym.runs.planning.cost import Spending, estimate_costs, refuse_if_paid
 from coevo_gym.runs.planning.memory import memory_warnings
 from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, max_env_steps_of_episodes
+from coevo_gym.runs.reuse import forget_changed_identity
 from coevo_gym.runs.sinks import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (
@@ -203,6 +204,7 @@ def resume(
         assembly = Assembly(config, database=folder.database, run_folder=folder)
         assembly.check_settings()  # a missing requirement fails here, before the run continues
         changes = check_changes(manifest, config, assembly.task_sets)
+        forget_changed_identity(folder, config, assembly.task_sets)
         with configure_torch(config):
             here = freeze_arithmetic_for(config)
             warn_if_other_arithmetic(config.arithmetic, here)

@@ -85,7 +85,7 @@ class Cell:
         return read_record(self.folder) if self.kept is None else self.kept
 
     def _check_settings(self, config: RunConfig, what: str, remedy: str) -> None:
-        there, here = _settings_affecting_result(config), _settings_affecting_result(self.config)
+        there, here = settings_affecting_result(config), settings_affecting_result(self.config)
         if there != here:
             raise ConfigError(
                 f"{what} was run with different settings: {_describe_differences(there, here)}. "
@@ -101,14 +101,17 @@ class CellCounts:
         there: cells that were already finished, or are in a file of cells.
         resumed: interrupted cells that were resumed.
         new: cells that were started.
+        used: cells for which another table's identical run is used.
     """
 
     there: int = 0
     resumed: int = 0
     new: int = 0
+    used: int = 0
 
     def __str__(self) -> str:
-        return f"{self.new} new cells, {self.resumed} resumed, {self.there} already finished"
+        used = f", {self.used} used from other tables" if self.used else ""
+        return f"{self.new} new cells, {self.resumed} resumed, {self.there} already finished{used}"
 
 
 @dataclass(frozen=True)
@@ -268,11 +271,11 @@ def resolve_cell(
 
 def settings_of_shared_start(config: RunConfig) -> dict[str, Any]:
     """Return the settings that must be equal in two runs that share a warm-up and first round."""
-    settings = _settings_affecting_result(config)
+    settings = settings_affecting_result(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 
 
-def _settings_affecting_result(config: RunConfig) -> dict[str, Any]:
+def settings_affecting_result(config: RunConfig) -> dict[str, Any]:
     """Return the settings that affect a run's result, omitting unused explorer settings."""
     settings: dict[str, Any] = redact_secrets(config.to_json())
     rest = {name: value for name, value in settings.items() if name not in BESIDE}

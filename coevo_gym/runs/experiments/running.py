@@ -9,20 +9,46 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
-from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, settings_of_shared_start
-from coevo_gym.runs.experiments.measures import measure_run, missing_measures
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.experiments.cells import (
+    Cell,
+    CellCounts,
+    Chosen,
+    settings_affecting_result,
+    settings_of_shared_start,
+)
+from coevo_gym.runs.experiments.measures import TRANSFER, measure_run, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
-from coevo_gym.runs.manifest import arithmetic_in, freeze_arithmetic_for, read_manifest
+from coevo_gym.runs.manifest import (
+    arithmetic_in,
+    freeze_arithmetic_for,
+    make_manifest,
+    read_manifest,
+)
 from coevo_gym.runs.planning.cost import estimate_costs, refuse_if_paid
 from coevo_gym.runs.progress_reports import PartProgress, ProgressSink
+from coevo_gym.runs.reuse import (
+    IDENTITY,
+    link_cell,
+    remove_dead_link,
+    run_identity,
+    write_run_identity,
+)
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.folder import RunFolder, append_line, raise_store_errors, read_lines
+from coevo_gym.store.folder import (
+    RunFolder,
+    append_line,
+    raise_store_errors,
+    read_json,
+    read_lines,
+)
 
 
 def copy_shared_start(cell: Cell) -> RunFolder | None:
@@ -102,11 +128,13 @@ def run_cells(
     stop: StopRequest,
     *,
     agreed: bool = False,
+    fresh: bool = False,
 ) -> CellCounts:
     """Run all unfinished cells of an experiment table in order, and measure each cell.
 
     All cells are checked before the first cell is started. ``stop`` is checked at every step
-    boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
+    boundary, and ``agreed`` is True if the user has agreed to the cost of model calls. A new cell
+    that another table has finished becomes a link to that cell, unless ``fresh`` is True.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
@@ -127,6 +155,7 @@ def run_cells(
     for number, cell in enumerate(cells, start=1):
         if stop():
             raise Stopped
+        remove_dead_link(cell.folder.path)
         state, started = cell.state, monotonic()
         reporter = PartProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
@@ -137,6 +166,10 @@ def run_cells(
         elif state == "cut":
             resume(cell.folder, reporter, stop)
             counts.resumed += 1
+        elif not fresh and (there := _use_identical_run(cell, measures)):
+            progress.say(f"{reporter.name}: the identical run {there.path} is used.")
+            counts.used += 1
+            state, left = "finished", left - 1
         else:
             _run_new_cell(cell, reporter, stop)
             counts.new += 1
@@ -151,8 +184,57 @@ def run_cells(
     return counts
 
 
+def _use_identical_run(cell: Cell, measures: Sequence[str]) -> RunFolder | None:
+    """Link a cell to another table's identical run, and return this run; None if there is none."""
+    if TRANSFER in measures:  # its stored value depends on the table
+        return None
+    there = find_identical_run(cell)
+    return there if there is not None and link_cell(cell.folder.path, there.path) else None
+
+
+def find_identical_run(cell: Cell) -> RunFolder | None:
+    """Return the finished run of another table that is identical to a new cell, or None.
+
+    Everything must be equal that the result depends on: the settings, the row, the seed, the tasks,
+    the versions of packages, the rounding of numbers, the source code, the data of the benchmark
+    and the files of models. Nothing is identical to a run with a model on a hub, whose files may
+    change.
+    """
+    table, wanted = cell.folder.path.parent, settings_affecting_result(cell.config)
+    mine: dict[str, Any] = {}
+    for path in sorted(table.parent.glob(f"*/{cell.name}/{IDENTITY}")):
+        other = RunFolder(path.parent)
+        linked = other.path.is_symlink() or other.path.parent == table
+        if linked or not (other.summary.is_file() and other.manifest.is_file()):
+            continue
+        manifest, config = read_manifest(other)
+        if settings_affecting_result(config) != wanted:
+            continue
+        if not mine:
+            task_sets = Assembly(cell.config).task_sets
+            mine = {
+                "manifest": make_manifest(cell.resolved, task_sets=task_sets),
+                "identity": run_identity(cell.config, task_sets),
+            }
+        here = arithmetic_in(mine["manifest"])
+        if (
+            read_json(path) == mine["identity"]
+            and "" not in mine["identity"].values()
+            and len(manifest["arithmetic"]) == 1
+            and arithmetic_in(manifest).computes_same_bits_as(here)
+            and all(manifest.get(part) == mine["manifest"].get(part) for part in _IDENTICAL)
+        ):
+            return other
+    return None
+
+
+_IDENTICAL = ("schema", "model", "prompt", "plugins", "code", "task_sets", "versions", "marks")
+"""Parts of the manifest that must be equal in identical runs, in addition to the settings."""
+
+
 def _run_new_cell(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
+        write_run_identity(cell.folder, cell.config, Assembly(cell.config).task_sets)
         source = copy_shared_start(cell)
         if source is not None:
             progress.say(f"  using the warm-up and initial tasks of {source.path.name}")
