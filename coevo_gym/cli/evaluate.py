@@ -49,7 +49,7 @@ def evaluate(
         str,
         typer.Argument(
             metavar="BENCHMARK_OR_RUN_OR_TOML",
-            help="Name of a benchmark or a run, or a .toml file with several models and benchmarks.",
+            help="Name of a benchmark or a run, or a .toml file that evaluates several models.",
             autocompletion=make_completer(benchmark_names, run_names),
         ),
     ],
@@ -371,10 +371,9 @@ def _print_table_plan(
             }
         )
         return
-    grid = Table("model", "benchmark", "seed", "done", "episodes", "env steps at most", "remark")
+    grid = Table("model", "benchmark", "seed", "done", "episodes", "env steps at most")
     for plan in plans:
         left = 0 if plan.used_from else (plan.total or 0) - plan.done
-        remark = f"uses {plan.used_from}" if plan.used_from else plan.problem
         grid.add_row(
             escape(plan.cell.row),
             escape(plan.cell.column),
@@ -382,10 +381,15 @@ def _print_table_plan(
             f"{plan.done:,}",
             "unknown" if plan.total is None else f"{plan.total:,}",
             "unknown" if plan.total is None else f"{left * plan.max_steps:,}",
-            escape(remark),
         )
     say(f"{table.title}: {len(plans)} evaluations in {table.folder}")
     print_table(grid)
+    for plan in plans:
+        place = f"{plan.cell.row} on {plan.cell.column}, seed {plan.cell.seed}"
+        if plan.used_from:
+            say(f"{place}: the identical evaluation {plan.used_from} will be used.")
+        if plan.problem:
+            say(f"{place}: {plan.problem}")
     for estimate in costs:
         print_plan(list(estimate.to_rows()), "\nrequests to an endpoint")
 

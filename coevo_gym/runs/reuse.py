@@ -25,7 +25,7 @@ from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import Task
 from coevo_gym.runs.config import RunConfig, arm_configs, own_code_paths
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
-from coevo_gym.runs.config.run_sections import ExplorerModelSettings
+from coevo_gym.runs.config.run_sections import ExplorerModelSettings, PolicySettings
 from coevo_gym.runs.manifest import rows_code_hash
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, write_json
@@ -73,7 +73,7 @@ def training_hashes(config: RunConfig) -> dict[str, str]:
             folders.add(Path(origin).parent)
         else:
             packages.add(origin.partition(".")[0])
-    models = [config.policy, *_models_asked(config)]
+    models: list[PolicySettings | ExplorerModelSettings] = [config.policy, *_models_asked(config)]
     paths = {one.model.path for one in models if one.kind in LANGUAGE_MODELS}
     return {
         **{name: _package_hash(name) for name in sorted(packages)},
@@ -127,7 +127,8 @@ def find_identical_evaluation(wanted: Mapping[str, Any], but: EvalFolder) -> Eva
     """Return a finished evaluation in ``evals/`` with these settings and software, or None.
 
     Args:
-        wanted: what the results depend on; see :func:`~coevo_gym.runs.evals.evaluation.identity`.
+        wanted: settings that the results depend on, from
+            :func:`~coevo_gym.runs.evals.evaluation.identity`.
         but: folder that is not looked at.
     """
     if wanted["model"] and not wanted["weights"] and "endpoint" not in wanted["settings"]:

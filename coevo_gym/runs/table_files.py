@@ -42,9 +42,11 @@ def _explain(detail: ErrorDetails, model: type[BaseModel]) -> str:
         value = detail["input"]
         short = isinstance(value, str | int | float) and detail["type"] != "missing"
         return f"{place or 'the table'}: {message}" + (f", got {value!r}" if short else "")
+    key, root = str(detail["loc"][-1]), model
     for part in detail["loc"][:-1]:
         model = _class_of_part(model, part)
-    key = str(detail["loc"][-1])
+    if model is not root and key in root.model_fields:
+        return f"{place}: {key!r} is a key of the whole file. Move it above the first [section]."
     return f"{place}: there is no key {key!r}. {suggest(key, list(model.model_fields))}"
 
 

@@ -1,4 +1,4 @@
-"""The ``coevo`` command, which prints a line for each answer of an endpoint that it has recorded."""
+"""The ``coevo`` command, which prints a line for each recorded answer of an endpoint."""
 
 from __future__ import annotations
 

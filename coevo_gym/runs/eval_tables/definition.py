@@ -213,7 +213,7 @@ class EvalCell:
 
         Args:
             progress: display for the usage of an endpoint.
-            others: what the model's other cells have spent, which its caps include.
+            others: the cost of the model's other cells, which its caps include.
 
         Raises:
             CoevoError: if the run, the model or the benchmark cannot be used.
@@ -317,6 +317,7 @@ class EvalTableDefinition:
     def _make_cells(self) -> Iterator[EvalCell]:
         content = self.content
         for number, model in enumerate(content.models, start=1):
+            model_sets = model_settings(model.policy) or ()
             for entry, column in zip(content.benchmarks, self.columns, strict=True):
                 filled = _fill_in(entry, content, self.n_tasks)
                 panel = None
@@ -324,9 +325,10 @@ class EvalTableDefinition:
                     panel = find_panel(_panel_path(filled.panel, self.path.parent))
                 for seed in filled.seeds or ():
                     sets = _settings_of_cell(content, model, filled, seed)
+                    policy = {} if model.run else dict(map(_split_setting, model_sets))
                     try:
                         resolved = load_config(
-                            {**_source_of(filled, self.path.parent), **sets},
+                            {**_source_of(filled, self.path.parent), **sets, **policy},
                             sets=self.sets,
                             origin=str(self.path),
                         )
@@ -420,10 +422,11 @@ def _check_model(where: str, model: ModelEntry) -> None:
         raise ConfigError(f"{where}: a model needs policy or run, for example policy = 'random'.")
     if not model.run:
         if model.policy not in (RANDOM, SCRIPTED) and model_settings(model.policy) is None:
-            kinds = ", ".join(f"{kind}:MODEL" for kind in MODEL_KINDS)
+            kind = model.policy.partition(":")[0]
+            kinds = ", ".join(f"{name}:MODEL" for name in MODEL_KINDS)
             raise ConfigError(
                 f"{where}: policy = {model.policy!r} is not a model. "
-                f"{did_you_mean(model.policy, [RANDOM, SCRIPTED, *MODEL_KINDS])}Set policy to "
+                f"{did_you_mean(kind, [RANDOM, SCRIPTED, *MODEL_KINDS])}Set policy to "
                 f"{kinds}, {RANDOM} or {SCRIPTED}, or set run to the name of a run with this arm."
             )
         return

@@ -93,9 +93,7 @@ class EvalTable:
         return next((one for one in rows if one.label == row), None)
 
 
-def build_eval_table(
-    definition: EvalTableDefinition, problems: Mapping[str, str]
-) -> EvalTable:
+def build_eval_table(definition: EvalTableDefinition, problems: Mapping[str, str]) -> EvalTable:
     """Build a table from the finished evaluations in its folder.
 
     Args:

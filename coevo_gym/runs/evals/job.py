@@ -57,7 +57,6 @@ from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder
 
-
 _SET_ELSEWHERE = {
     "split": "Pass --split instead.",
     "render_mode": "An evaluation does not render anything.",

@@ -1,4 +1,4 @@
-"""Two models on two benchmarks from one file, killed three times: one table, nothing asked twice."""
+"""Two models on two benchmarks from one file, killed three times: nothing is asked twice."""
 
 from __future__ import annotations
 
@@ -190,7 +190,5 @@ def test_a_table_that_is_killed_three_times_asks_nothing_twice(
         whole / "evals/both/table.md"
     ).read_text()
     assert not list(tmp_path.glob("evals/both/*/answers.jsonl"))
-    counted = [
-        read_json(EvalFolder(tmp_path / "evals" / "both" / name).endpoint) for name in CELLS
-    ]
-    assert sum(counts["capped_tokens"] for counts in counted) >= billed
+    costs = [read_json(EvalFolder(tmp_path / "evals" / "both" / name).endpoint) for name in CELLS]
+    assert sum(counts["capped_tokens"] for counts in costs) >= billed

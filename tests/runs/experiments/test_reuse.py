@@ -74,9 +74,7 @@ def cell_of_second(seeds: str = "1", sets: tuple[str, ...] = ()) -> Cell:
     return chosen.cells()[0]
 
 
-def test_an_identical_cell_of_another_table_is_used_and_named(
-    copied: Path, coevo: Coevo
-) -> None:
+def test_an_identical_cell_of_another_table_is_used_and_named(copied: Path, coevo: Coevo) -> None:
     there = Path("runs/first/static-1")
     before = {path: path.stat().st_mtime_ns for path in there.rglob("*") if path.is_file()}
     text = coevo("experiment", "second.toml", "--rows", "static")
@@ -93,9 +91,9 @@ def test_an_identical_cell_of_another_table_is_used_and_named(
     ours, theirs = (read_json(Path(f"runs/{name}/table.json")) for name in ("second", "first"))
     assert ours["lines"][0]["values"] == theirs["lines"][0]["values"]
     collection = RunCollection(Library())
-    shown = {run.id: run for run in collection.runs()}
-    assert {"first~static-1", "second~static-1"} <= set(shown)
-    assert "runs/first/static-1" in run_detail(shown["second~static-1"]).notes[0]
+    by_id = {run.id: run for run in collection.runs()}
+    assert {"first~static-1", "second~static-1"} <= set(by_id)
+    assert "runs/first/static-1" in run_detail(by_id["second~static-1"]).notes[0]
     assert "1 already finished" in coevo("experiment", "second.toml", "--rows", "static")
 
 
@@ -185,12 +183,12 @@ def test_the_identity_contains_the_source_and_all_files_that_the_settings_name(
     assert {"coevo_gym", "tests"} <= set(identity)
     Path("prompt.j2").write_text("one")
     config = cell_of_second().config
-    named = config.model_copy(
+    with_prompt = config.model_copy(
         update={"policy": config.policy.model_copy(update={"prompt": "prompt.j2"})}
     )
-    before = reuse.training_hashes(named)
+    before = reuse.training_hashes(with_prompt)
     Path("prompt.j2").write_text("two")
-    after = reuse.training_hashes(named)
+    after = reuse.training_hashes(with_prompt)
     assert before["file policy.prompt"] != after["file policy.prompt"]
 
 
