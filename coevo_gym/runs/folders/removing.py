@@ -61,6 +61,19 @@ def find_removable(name: str) -> Removable:
     return item
 
 
+def cells_using(item: Removable) -> list[Path]:
+    """Return the cells of other tables that are links into a folder, and would have to be run."""
+    links = (path for root in (RUNS, EVALS) for path in sorted(root.glob("*/*")))
+    target = item.path.resolve()
+    return [
+        link
+        for link in links
+        if link.is_symlink()
+        and link.resolve().is_relative_to(target)
+        and not link.parent.resolve().is_relative_to(target)
+    ]
+
+
 def delete_removable(item: Removable) -> None:
     """Delete a run, table or evaluation unless a process is writing to it.
 

@@ -112,7 +112,7 @@ def test_each_cell_is_an_ordinary_evaluation(coevo: Coevo) -> None:
     assert set(shown) == {f"mine~{name}" for name in CELLS} == set(Library().evals())
     names = {one.name for one in RunCollection(Library(["mine"])).evals()}
     assert names == {f"mine/{name}" for name in CELLS}
-    assert "random-toy-val-0" in coevo("runs", "list")
+    assert "random-toy-val-0" in coevo("runs", "list", "mine")
     coevo("export", "mine", "--split", "train", "--out", "all")
     assert read_json(Path("all/export.json"))["splits"]["train"]["episodes"] == 30
     removable = find_removable("mine")
@@ -250,7 +250,9 @@ def test_an_identical_evaluation_is_used_and_named(coevo: Coevo) -> None:
 def test_a_deleted_original_is_played_again(coevo: Coevo) -> None:
     coevo("eval", write(FIVE + MODELS + TOY, "first.toml"))
     coevo("eval", write(FIVE + MODELS + TOY, "second.toml"))
-    coevo("runs", "rm", "first", "--yes")
+    text = coevo("runs", "rm", "first", "--yes")
+    assert "evals/second/random-toy-val-0 is a link to it, and would have to be run again." in text
+    assert "random-toy-val-0" not in coevo("runs", "list")
     coevo("eval", "second.toml")
     assert table("second")["finished"]
     assert not Path("evals/second/random-toy-val-0").is_symlink()
