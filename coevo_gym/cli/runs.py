@@ -21,7 +21,7 @@ from coevo_gym.cli.output import (
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import format_duration
-from coevo_gym.store.folder import RunFolder, replace_non_finite
+from coevo_gym.store.folder import RUNS, RunFolder, replace_non_finite
 from coevo_gym.store.progress_file import WorkProgress
 
 if TYPE_CHECKING:

@@ -333,7 +333,7 @@ MISTAKES = {
     "unknown key": (f"ntasks = 3\n{MODEL}{BENCHMARK}", "no key 'ntasks'. Did you mean 'n_tasks'?"),
     "key of the file in a model": (
         f"{MODEL}n_tasks = 3\n{BENCHMARK}",
-        "models.1.n_tasks: 'n_tasks' is a key of the whole file. Move it above the first [section].",
+        "models.1.n_tasks: 'n_tasks' is a key of the whole file. Move it above the first [sec",
     ),
     "unknown key of a model": (
         '[[models]]\npolcy = "random"\n' + BENCHMARK,
