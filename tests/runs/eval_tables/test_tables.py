@@ -108,8 +108,8 @@ def test_each_cell_is_an_ordinary_evaluation(coevo: Coevo) -> None:
     coevo("eval", write(FIVE + MODELS + TOY))
     sides = find_sides("mine/random-toy-val-0", "evals/mine/reference-toy-val-0")
     assert compare(*sides).tasks == 5
-    shown = Library(["mine"]).evals()
-    assert set(shown) == {f"mine~{name}" for name in CELLS} == set(Library().evals())
+    evaluations = Library(["mine"]).evals()
+    assert set(evaluations) == {f"mine~{name}" for name in CELLS} == set(Library().evals())
     names = {one.name for one in RunCollection(Library(["mine"])).evals()}
     assert names == {f"mine/{name}" for name in CELLS}
     assert "random-toy-val-0" in coevo("runs", "list", "mine")
