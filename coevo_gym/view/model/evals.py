@@ -103,9 +103,9 @@ class EvalDetail(Shape):
             this panel, false if it was made from the tasks; null until the evaluation is finished.
         protocol: the ``hash`` of the protocol and its ``parts``; null until it is finished.
         cite: the line to cite; "" until it is finished.
+        config: all settings that the results depend on, without secrets.
         used_from: the folder of the identical evaluation that a table uses instead of its own cell;
             "" for an evaluation in its own folder.
-        config: all settings that the results depend on, without secrets.
     """
 
     eval: EvalRow
@@ -120,8 +120,8 @@ class EvalDetail(Shape):
     panel: dict[str, Any] | None
     protocol: dict[str, Any] | None
     cite: str
-    used_from: str
     config: dict[str, Any]
+    used_from: str = ""
 
 
 class EpisodeRow(Sibling):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -461,3 +462,50 @@ def test_a_single_evaluation_takes_n_but_no_dry_run(coevo: Coevo) -> None:
     assert "evals/three contains a single evaluation" in coevo(
         "eval", write(FIVE + MODELS + TOY), "--name", "three", code=2
     )
+
+
+def test_the_arms_of_a_run_are_models_of_a_table(coevo: Coevo, finished: Path) -> None:
+    shutil.copytree(finished, "runs/toy-run")
+    arms = "".join(
+        f'[[models]]\nrun = "toy-run"\npolicy = "{arm}"\n' for arm in ("static", "warm-up")
+    )
+    coevo("eval", write(FIVE + arms + MODELS + TOY))
+    rows = ["toy-run-static", "toy-run-warm-up", "random", "reference"]
+    assert table()["rows"] == rows
+    assert table()["finished"]
+    configs = [EvalFolder.of(f"mine/{row}-practice-1").read_config() for row in rows]
+    assert len({config["tasks"] for config in configs}) == 1  # all rows play the same tasks
+    assert [config["seed"] for config in configs] == [1] * 4
+    assert configs[0]["weights"] not in ("", configs[1]["weights"])
+    assert "has no policy 'statik'. Did you mean 'static'?" in coevo(
+        "eval", write(arms.replace("static", "statik") + TOY, "wrong.toml"), code=2
+    )
+
+
+def test_n_also_limits_the_tasks_of_a_run(coevo: Coevo, finished: Path) -> None:
+    shutil.copytree(finished, "runs/toy-run")
+    coevo("eval", "toy-run", "-n", "3", "--name", "three")
+    assert len(EvalFolder.of("three").read_results()) == 3
+
+
+def test_rows_and_their_functions_are_a_column(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals, "_approved", set(approvals._approved))
+    Path("files").mkdir()
+    Path("files/judge.py").write_text(
+        "def check(row, answer):\n    return answer == row['answer']\n"
+    )
+    rows = [
+        {"id": f"sum-{n}", "prompt": f"What is {n} + 3?", "answer": "b", "choices": ["a", "b"]}
+        for n in range(40)
+    ]
+    Path("files/sums.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    column = (
+        '[[benchmarks]]\nbenchmark = "sums.jsonl"\nverify = "judge.py:check"\nsplit = "train"\n'
+    )
+    file = write(FIVE + '[[models]]\npolicy = "random"\n' + column, "files/rows.toml")
+    assert "run the Python file" in coevo("eval", file, code=2)  # the file may be somebody else's
+    coevo("eval", file, "--yes")
+    assert table("rows")["columns"] == ["sums-train"]
+    assert len(EvalFolder.of("rows/random-sums-train-0").read_results()) == 5
