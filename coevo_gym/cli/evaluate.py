@@ -38,9 +38,9 @@ from coevo_gym.store.folder import replace_non_finite
 if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
     from coevo_gym.episodes.evaluation import Evaluation
-    from coevo_gym.runs.eval_tables.definition import EvalTableDefinition
-    from coevo_gym.runs.eval_tables.running import PlannedCell
     from coevo_gym.runs.evals.job import EvalJob
+    from coevo_gym.runs.evals.tables.definition import EvalTableDefinition
+    from coevo_gym.runs.evals.tables.running import PlannedCell
     from coevo_gym.runs.evals.trials import TrialFolder
 
 
@@ -195,7 +195,7 @@ def evaluate(
             policy=policy, split=split, panel=panel, samples=samples, trials=trials, on=on, env=env,
             verify=verify, tool=tools, by=by,
         )  # fmt: skip
-        from coevo_gym.runs.eval_tables.definition import load_eval_table
+        from coevo_gym.runs.evals.tables.definition import load_eval_table
 
         _evaluate_table(
             load_eval_table(source, name=name, sets=sets or (), n_tasks=n_tasks),
@@ -300,12 +300,12 @@ def _evaluate_table(
         typer.Exit: with code 1, if a cell failed.
     """
     from coevo_gym.runs.config import approve_settings
-    from coevo_gym.runs.eval_tables.running import (
+    from coevo_gym.runs.evals.tables.running import (
         estimate_table_costs,
         plan_eval_table,
         run_eval_table,
     )
-    from coevo_gym.runs.eval_tables.table import explanations, main_grid, to_json
+    from coevo_gym.runs.evals.tables.table import explanations, main_grid, to_json
 
     if dry_run:
         _print_table_plan(table, plan_eval_table(table, fresh=overwrite), as_json=as_json)

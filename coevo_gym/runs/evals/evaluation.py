@@ -24,6 +24,7 @@ from coevo_gym.runs.assembly import configure_torch
 from coevo_gym.runs.evals.job import EvalJob
 from coevo_gym.runs.evals.protocol import behaviour_settings
 from coevo_gym.runs.manifest import (
+    benchmark_hashes,
     freeze_arithmetic_for,
     git_commit,
     package_versions,
@@ -38,7 +39,6 @@ from coevo_gym.runs.progress_reports import (
     ProgressSink,
     max_env_steps_of_episodes,
 )
-from coevo_gym.runs.reuse import benchmark_hashes
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key

@@ -15,54 +15,7 @@ from coevo_gym.core.registry import suggest
 from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, pattern_validator
 from coevo_gym.methods.published import PAPERS
-from coevo_gym.runs.table_files import explain_file_errors, read_toml
-
-MAX_SEEDS = 10_000
-"""Maximum number of seeds per table."""
-_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-
-
-def parse_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Parse a number or a list of seeds.
-
-    Args:
-        text: a number of seeds, or a list with commas and ranges; None for the default seeds.
-        usual: the default seeds, fixed in advance. More seeds continue from the largest.
-
-    Raises:
-        ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
-            :data:`MAX_SEEDS`.
-
-    Example:
-        >>> parse_seeds("2", [7, 8, 9]), parse_seeds("5", [7, 8, 9]), parse_seeds("1-3,9", [7])
-        ((7, 8), (7, 8, 9, 10, 11), (1, 2, 3, 9))
-    """
-    if text is None:
-        return tuple(usual)
-    text = text.strip()
-    if re.fullmatch("[0-9]{1,9}", text):
-        n, last = int(text), max(usual, default=0)
-        parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
-    else:
-        parts = [_parse_range(part.strip(), text) for part in text.rstrip(",").split(",")]
-    if sum(map(len, parts)) > MAX_SEEDS:
-        raise ConfigError(f"--seeds {text}: at most {MAX_SEEDS:,} seeds are allowed.")
-    seeds = [seed for part in parts for seed in part]
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"--seeds {text}: pass at least one seed, and each seed only once.")
-    return tuple(seeds)
-
-
-def _parse_range(part: str, text: str) -> Sequence[int]:
-    match = _PART.fullmatch(part)
-    if match is None:
-        raise ConfigError(
-            f"--seeds {text}: {part!r} is not a seed. Pass a number of seeds (such as 3) or a list "
-            "of seeds (such as 401-420 or 1,4,9)."
-        )
-    first = int(match[1])
-    return range(first, int(match[2] or first) + 1)
-
+from coevo_gym.runs.config.table_files import explain_file_errors, parse_seeds, read_toml
 
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"

@@ -34,9 +34,9 @@ from coevo_gym.runs.experiments.table_parts import additional_parts, learning_sp
 from coevo_gym.runs.experiments.writing import as_markdown, write_table
 from coevo_gym.runs.planning.plan import settings_of
 from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
-from coevo_gym.runs.reuse import linked_folder
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.folder import RunFolder, write_atomic
+from coevo_gym.store.links import linked_folder
 
 _BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
 _OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")

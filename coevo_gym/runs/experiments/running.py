@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
-from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.experiments.cells import (
     Cell,
     CellCounts,
@@ -24,23 +22,16 @@ from coevo_gym.runs.experiments.cells import (
 from coevo_gym.runs.experiments.measures import TRANSFER, measure_run, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import (
+    IDENTITY,
     arithmetic_in,
     freeze_arithmetic_for,
-    make_manifest,
     read_manifest,
 )
 from coevo_gym.runs.planning.cost import estimate_costs, refuse_if_paid
 from coevo_gym.runs.progress_reports import PartProgress, ProgressSink
-from coevo_gym.runs.reuse import (
-    IDENTITY,
-    link_cell,
-    remove_dead_link,
-    run_identity,
-    write_run_identity,
-)
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
-from coevo_gym.runs.train import resume, train
+from coevo_gym.runs.train import RunIdentity, identify_new_run, resume, train
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import (
     RunFolder,
@@ -48,7 +39,9 @@ from coevo_gym.store.folder import (
     raise_store_errors,
     read_json,
     read_lines,
+    write_json,
 )
+from coevo_gym.store.links import link_cell, remove_dead_link
 
 
 def copy_shared_start(cell: Cell) -> RunFolder | None:
@@ -201,7 +194,7 @@ def find_identical_run(cell: Cell) -> RunFolder | None:
     change.
     """
     table, wanted = cell.folder.path.parent, settings_affecting_result(cell.config)
-    mine: dict[str, Any] = {}
+    mine: RunIdentity | None = None
     for path in sorted(table.parent.glob(f"*/{cell.name}/{IDENTITY}")):
         other = RunFolder(path.parent)
         linked = other.path.is_symlink() or other.path.parent == table
@@ -210,19 +203,13 @@ def find_identical_run(cell: Cell) -> RunFolder | None:
         manifest, config = read_manifest(other)
         if settings_affecting_result(config) != wanted:
             continue
-        if not mine:
-            task_sets = Assembly(cell.config).task_sets
-            mine = {
-                "manifest": make_manifest(cell.resolved, task_sets=task_sets),
-                "identity": run_identity(cell.config, task_sets),
-            }
-        here = arithmetic_in(mine["manifest"])
+        mine = mine or identify_new_run(cell.resolved)
         if (
-            read_json(path) == mine["identity"]
-            and "" not in mine["identity"].values()
+            read_json(path) == mine.hashes
+            and "" not in mine.hashes.values()
             and len(manifest["arithmetic"]) == 1
-            and arithmetic_in(manifest).computes_same_bits_as(here)
-            and all(manifest.get(part) == mine["manifest"].get(part) for part in _IDENTICAL)
+            and arithmetic_in(manifest).computes_same_bits_as(arithmetic_in(mine.manifest))
+            and all(manifest.get(part) == mine.manifest.get(part) for part in _IDENTICAL)
         ):
             return other
     return None
@@ -234,7 +221,7 @@ _IDENTICAL = ("schema", "model", "prompt", "plugins", "code", "task_sets", "vers
 
 def _run_new_cell(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
-        write_run_identity(cell.folder, cell.config, Assembly(cell.config).task_sets)
+        write_json(cell.folder.path / IDENTITY, identify_new_run(cell.resolved).hashes)
         source = copy_shared_start(cell)
         if source is not None:
             progress.say(f"  using the warm-up and initial tasks of {source.path.name}")

@@ -17,10 +17,10 @@ from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.episodes.evaluation import by_task, pass_at, rate_of, rates_by_type
 from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.folders.listing import inspect_evaluation
-from coevo_gym.runs.reuse import linked_folder
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import is_in_use, read_lines
+from coevo_gym.store.links import linked_folder
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, raise_as_damaged

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.folders.listing import inspect_run, preset_of
-from coevo_gym.runs.reuse import linked_folder
 from coevo_gym.runs.table import NO_NUMBERS, RANDOM, WARMUP, TableRow, n_tasks
 from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.links import linked_folder
 from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import Line, RunCollection, ShownRun, raise_as_damaged

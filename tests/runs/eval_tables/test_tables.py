@@ -12,11 +12,11 @@ import pytest
 from coevo_gym.core.errors import BenchmarkNotInstalled
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.provision import coevo_home
-from coevo_gym.runs.eval_tables import definition
 from coevo_gym.runs.evals.comparison import compare
 from coevo_gym.runs.evals.sides import find_sides
+from coevo_gym.runs.evals.tables import definition
+from coevo_gym.runs.evals.tables.running import find_identical_evaluation
 from coevo_gym.runs.folders.removing import find_removable
-from coevo_gym.runs.reuse import find_identical_evaluation
 from coevo_gym.store import approvals
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, write_json
@@ -299,6 +299,9 @@ def test_a_model_on_a_hub_is_not_used_because_its_files_may_change(coevo: Coevo)
     hub = {**alone.read_config(), "model": "transformers:org/model", "weights": "", "settings": {}}
     write_json(alone.config, hub)
     assert find_identical_evaluation(hub, here) is None
+    unknown = {**hub, "weights": "0", "software": {"coevo_gym": "1", "__main__": ""}}
+    write_json(alone.config, unknown)
+    assert find_identical_evaluation(unknown, here) is None
     endpoint = {**hub, "settings": {"endpoint": {"model": "m"}}}
     write_json(alone.config, endpoint)
     assert find_identical_evaluation(endpoint, here) == alone

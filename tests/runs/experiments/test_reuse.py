@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.runs import reuse
+from coevo_gym.core import own_code
+from coevo_gym.runs import manifest
 from coevo_gym.runs.experiments.cells import Cell, choose_cells
 from coevo_gym.runs.experiments.definition import load_experiment
 from coevo_gym.runs.experiments.running import find_identical_run
@@ -140,15 +141,15 @@ def change_manifest(part: str, value: Any) -> Callable[[Path], None]:
 
 def change_identity(name: str) -> Callable[[Path], None]:
     def change(run: Path) -> None:
-        path = run / reuse.IDENTITY
+        path = run / manifest.IDENTITY
         write_json(path, {**read_json(path), name: "0123456789abcdef"})
 
     return change
 
 
 def run_twice(run: Path) -> None:
-    manifest = read_json(run / "manifest.json")
-    change_manifest("arithmetic", manifest["arithmetic"] * 2)(run)
+    entries = read_json(run / "manifest.json")["arithmetic"]
+    change_manifest("arithmetic", entries * 2)(run)
 
 
 DIFFERENT = {
@@ -165,7 +166,7 @@ DIFFERENT = {
     "data": change_identity("data shop"),
     "files of a model": change_identity("model smollm2"),
     "unfinished": lambda run: (run / "summary.json").unlink(),
-    "unknown identity": lambda run: (run / reuse.IDENTITY).unlink(),
+    "unknown identity": lambda run: (run / manifest.IDENTITY).unlink(),
 }
 
 
@@ -179,16 +180,16 @@ def test_a_run_that_differs_in_anything_is_not_used(what: str, copied: Path) -> 
 def test_the_identity_contains_the_source_and_all_files_that_the_settings_name(
     copied: Path,
 ) -> None:
-    identity = read_json(Path("runs/first/static-1") / reuse.IDENTITY)
+    identity = read_json(Path("runs/first/static-1") / manifest.IDENTITY)
     assert {"coevo_gym", "tests"} <= set(identity)
     Path("prompt.j2").write_text("one")
     config = cell_of_second().config
     with_prompt = config.model_copy(
         update={"policy": config.policy.model_copy(update={"prompt": "prompt.j2"})}
     )
-    before = reuse.training_hashes(with_prompt)
+    before = manifest.training_hashes(with_prompt)
     Path("prompt.j2").write_text("two")
-    after = reuse.training_hashes(with_prompt)
+    after = manifest.training_hashes(with_prompt)
     assert before["file policy.prompt"] != after["file policy.prompt"]
 
 
@@ -196,21 +197,21 @@ def test_a_run_that_other_code_resumes_loses_its_identity(copied: Path) -> None:
     folder = RunFolder(Path("runs/first/static-1"))
     cell = cell_of_second()
     tasks = {"training": toy.BENCHMARK.tasks("train")}
-    reuse.write_run_identity(folder, cell.config, tasks)
-    reuse.forget_changed_identity(folder, cell.config, tasks)
-    assert (folder.path / reuse.IDENTITY).is_file()
+    write_json(folder.path / manifest.IDENTITY, manifest.run_identity(cell.config, tasks))
+    manifest.forget_changed_identity(folder, cell.config, tasks)
+    assert (folder.path / manifest.IDENTITY).is_file()
     change_identity("coevo_gym")(folder.path)
-    reuse.forget_changed_identity(folder, cell.config, tasks)
-    assert not (folder.path / reuse.IDENTITY).exists()
+    manifest.forget_changed_identity(folder, cell.config, tasks)
+    assert not (folder.path / manifest.IDENTITY).exists()
 
 
 def test_the_hash_of_a_package_covers_every_file(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     for name in ("a.py", "inner/b.j2"):
         (tmp_path / name).write_text("1")
-    files = reuse._files_below(tmp_path)
+    files = own_code.files_below(tmp_path)
     assert [path.name for path in files] == ["a.py", "b.j2"]
-    before = reuse._hash_files(files, tmp_path)
+    before = own_code.hash_files(files, tmp_path)
     (tmp_path / "inner/b.j2").write_text("2")
-    assert reuse._hash_files(files, tmp_path) != before
+    assert own_code.hash_files(files, tmp_path) != before
     assert json.dumps(before)

@@ -22,6 +22,12 @@ from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Split, pattern_validator
 from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.config.table_files import (
+    MAX_SEEDS,
+    explain_file_errors,
+    parse_seeds,
+    read_toml,
+)
 from coevo_gym.runs.evals.job import (
     DEFAULT_SPLIT,
     EvalJob,
@@ -29,13 +35,11 @@ from coevo_gym.runs.evals.job import (
     make_run_job,
     play_panel_with_run,
 )
-from coevo_gym.runs.experiments.definition import MAX_SEEDS, parse_seeds
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.panels.panel_files import find_panel, shipped_names
 from coevo_gym.runs.policies import MODEL_KINDS, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.table import RANDOM, SCRIPTED, WARMUP
-from coevo_gym.runs.table_files import explain_file_errors, read_toml
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import NAME, NAME_RULE, RunFolder, check_folder_name, read_json
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gymnasium.error import Error as GymnasiumError
 
-from coevo_gym.core.errors import BudgetSpent, CoevoError, ConfigError
+from coevo_gym.core.errors import BudgetSpent, CoevoError, ConfigError, StoreError
 from coevo_gym.core.spend import Cost
-from coevo_gym.runs.eval_tables.definition import EvalCell, EvalTableDefinition
-from coevo_gym.runs.eval_tables.table import EvalTable, build_eval_table, write_eval_table
 from coevo_gym.runs.evals.evaluation import (
     evaluate_job,
     identity,
     join_differences,
     list_differences,
 )
+from coevo_gym.runs.evals.tables.definition import EvalCell, EvalTableDefinition
+from coevo_gym.runs.evals.tables.table import EvalTable, build_eval_table, write_eval_table
 from coevo_gym.runs.planning.cost import CostEstimate, merge_evaluation_costs, refuse_if_paid
 from coevo_gym.runs.progress_reports import PartProgress, ProgressFile, ProgressSink
-from coevo_gym.runs.reuse import find_identical_evaluation, link_cell, remove_dead_link
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
+from coevo_gym.store.links import link_cell, remove_dead_link
 
+_ASIDE = ("git_commit",)
+"""Values of an evaluation that may differ, because the hashes of the source code say more."""
 _FAULTS = (CoevoError, GymnasiumError, OSError, ImportError)
 """Errors that end one cell, but not the table."""
 
@@ -174,6 +177,47 @@ def _run_cell(
                 error.args = (f"{error} {_describe_shared_cap(cell, others)}",)
             raise
     return len(evaluation.lines) > before
+
+
+def find_identical_evaluation(wanted: Mapping[str, Any], but: EvalFolder) -> EvalFolder | None:
+    """Return a finished evaluation in ``evals/`` that is identical to a new one, or None.
+
+    Everything must be equal that the result depends on: the settings, the seed, the model and its
+    weights, the tasks, the versions of packages, the source code and the data of the benchmark.
+
+    Args:
+        wanted: settings that the results depend on, from
+            :func:`~coevo_gym.runs.evals.evaluation.identity`.
+        but: folder that is not looked at.
+    """
+    if wanted["model"] and not wanted["weights"] and "endpoint" not in wanted["settings"]:
+        return None  # the files of a model on a hub may change
+    if "" in wanted["software"].values():
+        return None  # the code exists only in this process
+    for folder in _evaluations():
+        if folder.path == but.path or folder.path.is_symlink():
+            continue
+        try:
+            there = folder.read_config()
+            same = _without_aside(there) == _without_aside(wanted)
+            if same and len(folder.read_results()) == wanted["n_tasks"] * wanted["samples"]:
+                return folder
+        except StoreError:  # damaged
+            continue
+    return None
+
+
+def _evaluations() -> Iterator[EvalFolder]:
+    """Yield the finished evaluations in ``evals/``, first those outside of tables."""
+    for pattern in ("*/summary.json", "*/*/summary.json"):
+        for path in sorted(EVALS.glob(pattern)):
+            folder = EvalFolder(path.parent)
+            if folder.config.is_file():
+                yield folder
+
+
+def _without_aside(identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in identity.items() if key not in _ASIDE}
 
 
 def _describe_shared_cap(cell: EvalCell, others: Cost) -> str:

@@ -13,12 +13,12 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.text_tables import csv_cell, markdown_table
-from coevo_gym.runs.eval_tables.definition import EvalCell, EvalTableDefinition
 from coevo_gym.runs.evals.ledger import Ledger, LedgerRow, make_ledger
 from coevo_gym.runs.evals.sides import find_result
-from coevo_gym.runs.reuse import linked_folder
+from coevo_gym.runs.evals.tables.definition import EvalCell, EvalTableDefinition
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import raise_store_errors, read_json, replace_non_finite, write_atomic
+from coevo_gym.store.links import linked_folder
 
 FILE = "table.json"
 """Name of the file with the table as JSON."""
