@@ -15,7 +15,8 @@ from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS
-from coevo_gym.runs.experiments.definition import Experiment, Row, Size, parse_seeds
+from coevo_gym.runs.config.table_files import parse_seeds
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.records import CellRecord, read_record, read_records
 from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, check_folder_name

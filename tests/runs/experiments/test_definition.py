@@ -12,6 +12,7 @@ from rich.console import Console
 from coevo_gym.cli import output
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, load_config
+from coevo_gym.runs.config.table_files import parse_seeds
 from coevo_gym.runs.experiments.cells import (
     choose_cells,
     find_budget,
@@ -23,7 +24,6 @@ from coevo_gym.runs.experiments.definition import (
     default_budgets,
     experiment_names,
     load_experiment,
-    parse_seeds,
 )
 from coevo_gym.runs.experiments.measures import MEASURES
 from coevo_gym.runs.experiments.needs import needs_of
