@@ -31,8 +31,8 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.runs.assembly import Assembly, load_evaluation_weights
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.config.table_files import parse_seeds
 from coevo_gym.runs.display import RunProgress
-from coevo_gym.runs.experiments.definition import parse_seeds
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.runs.train import resume, train

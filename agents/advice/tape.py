@@ -45,6 +45,9 @@ class Tape:
         mode: see :data:`TapeMode`.
         model: name of the model behind the policy.
         scopes: current scope of each thread.
+        by_episode: True for episodes that are run again one by one until they are finished: keys
+            include the episode, so that equal requests of two episodes never share an answer, and
+            lost answers are not recorded, so that they are requested again.
 
     Raises:
         ConfigError: if the mode needs a store or a policy that is missing.
@@ -58,6 +61,7 @@ class Tape:
         *,
         model: str,
         scopes: Scopes | None = None,
+        by_episode: bool = False,
     ) -> None:
         if policy is None and mode != "replay":
             raise ConfigError(f"Tape mode {mode!r} requires a policy to query.")
@@ -65,6 +69,7 @@ class Tape:
             raise ConfigError(f"Tape mode {mode!r} requires a store for the answers.")
         self.policy, self.store, self.mode, self.model = policy, store, mode, model
         self.scopes = scopes or Scopes()
+        self._by_episode = by_episode
         self._lock = threading.Lock()
         self._counts: dict[str, Counter[str]] = {}
         self._recorded: set[str] = set()  # keys of the questions asked through this tape
@@ -108,11 +113,13 @@ class Tape:
     ) -> list[Completion]:
         """Query the policy and record its answers, streaming them if the policy supports it."""
         path = self.scopes.path  # of this thread
+        unrecorded = (Finish.LOST, Finish.CAPPED, Finish.UNSENT) if self._by_episode else ()
 
         def store_answers(answers: Mapping[int, Completion]) -> None:
             records = [
                 StoredAnswer(keys[place], path, _template_label(requests[place]), completion)
                 for place, completion in answers.items()
+                if completion.finish not in unrecorded
             ]
             store.put(records)
             self._recorded.update(answer.key for answer in records)
@@ -148,7 +155,14 @@ class Tape:
         """
         path = self.scopes.path
         contents = [
-            [path, _template_label(request), _request_to_json(request), self.model, self.version]
+            [
+                path,
+                *([_episode_of(request)] if self._by_episode else ()),
+                _template_label(request),
+                _request_to_json(request),
+                self.model,
+                self.version,
+            ]
             for request in requests
         ]
         with self._lock:
@@ -170,6 +184,10 @@ class Tape:
             f"{_last_message_text(request)!r}. Replay with the settings of the run that made the "
             "tape, or set tape.mode to 'fill' to query the model for missing answers."
         )
+
+
+def _episode_of(request: Request) -> str:
+    return request.episode if isinstance(request, Prompt) else request.context.episode
 
 
 def _template_label(request: Request) -> str:

@@ -261,7 +261,7 @@ class ChatAgent:
         if not text:
             return None
         sampling = Sampling(0.0, config.max_answer_tokens)
-        return Prompt((Message("user", text),), sampling, purpose="memory")
+        return Prompt((Message("user", text),), sampling, purpose="memory", episode=view.episode)
 
     def decision_for(self, view: View, action: str) -> TokenDecision | None:
         """Return the decision that produces ``action``, or None if the prompt is too long.
@@ -290,6 +290,7 @@ class ChatAgent:
             template=self.prompt.label,
             tools=self._tools(view),
             seed=seed,
+            episode=view.episode,
         )
 
     def _tools(self, view: View) -> str:

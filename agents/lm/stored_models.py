@@ -141,6 +141,26 @@ def resolve_model(path: str | Path) -> str:
     )
 
 
+def files_hash(model: str) -> str:
+    """Return a hash of all files of a local model, including its tokenizer.
+
+    Returns:
+        SHA-256 in hex; "" for a model id on a hub, where the files may change.
+
+    Raises:
+        ModelNotFetched, ModelNotFound: if the model is missing.
+    """
+    folder = Path(resolve_model(model))
+    if not folder.is_dir():
+        return ""
+    state = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        state.update(f"{path.relative_to(folder)} {content}\n".encode())
+    return state.hexdigest()
+
+
 def end_tokens(path: str) -> tuple[str, ...]:
     """Return the end tokens from an installed model's generation config, or () if unknown.
 

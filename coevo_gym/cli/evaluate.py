@@ -12,9 +12,11 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.cli.output import (
+    FAILED,
     MAX_TYPES,
     AsJson,
     ask_to_accept_cost,
+    ask_to_permit,
     errors,
     print_json,
     print_table,
@@ -22,8 +24,8 @@ from coevo_gym.cli.output import (
     say,
     say_to_stderr,
 )
-from coevo_gym.cli.settings import Sets, Tools, Verify, Yes
-from coevo_gym.cli.sources import BenchmarkOrRun
+from coevo_gym.cli.settings import Sets, Tools, Verify, Yes, print_plan
+from coevo_gym.cli.sources import benchmark_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import kind_of_tag
@@ -36,11 +38,20 @@ if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
     from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.runs.evals.job import EvalJob
+    from coevo_gym.runs.evals.tables.definition import EvalTableDefinition
+    from coevo_gym.runs.evals.tables.running import PlannedCell
     from coevo_gym.runs.evals.trials import TrialFolder
 
 
 def evaluate(
-    source: BenchmarkOrRun,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="BENCHMARK_OR_RUN_OR_TOML",
+            help="Name of a benchmark or a run, or a .toml file that evaluates several models.",
+            autocompletion=make_completer(benchmark_names, run_names),
+        ),
+    ],
     policy: Annotated[
         str | None,
         typer.Option(
@@ -64,15 +75,27 @@ def evaluate(
             "`coevo panel list`.",
         ),
     ] = None,
+    n_tasks: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--n-tasks",
+            min=1,
+            metavar="N",
+            help="Number of tasks, as with --set evaluation.n_tasks=N; also works with a run.",
+            show_default="from the settings",
+        ),
+    ] = None,
     samples: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
             metavar="K",
+            show_default="1",
             help="Episodes per task. If K > 1 and evaluation.temperature is 0 (greedy), the "
             "episodes are sampled at the policy's training temperature instead.",
         ),
-    ] = 1,
+    ] = None,
     trials: Annotated[
         int | None,
         typer.Option(
@@ -101,6 +124,13 @@ def evaluate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete any existing evaluation with this name.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="For a .toml file: print what each evaluation would play and cost, then exit.",
+        ),
+    ] = False,
     yes: Yes = False,
     sets: Sets = None,
     env: Annotated[
@@ -120,6 +150,10 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run's policy, a language model or a baseline on a split.
+
+    A .toml file evaluates several models on several benchmarks and prints one table
+    (docs/howto/evaluate.md). Of the other options, only --set, -n, --name, --overwrite, --dry-run,
+    --yes and --json work with a file.
 
     A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
     always results on the same tasks. Each result ends with a line to cite, which `coevo panel
@@ -143,16 +177,36 @@ def evaluate(
 
       coevo eval quickstart --on alfworld
 
-      coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=3
+      coevo eval webshop --policy transformers:smollm2 -n 3
 
-      coevo eval webshop --policy transformers:smollm2 --trials 3 --set evaluation.n_tasks=3
+      coevo eval webshop --policy transformers:smollm2 --trials 3 -n 3
 
       coevo eval alfworld --policy openai:my-llm --set policy.endpoint.base_url=http://localhost/v1
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
 
       coevo eval rows.jsonl --verify mine.py:check --policy transformers:smollm2
+
+      coevo eval models.toml --dry-run
     """
+    if source.endswith(".toml"):
+        _refuse_options_of_single_evaluations(
+            policy=policy, split=split, panel=panel, samples=samples, trials=trials, on=on, env=env,
+            verify=verify, tool=tools, by=by,
+        )  # fmt: skip
+        from coevo_gym.runs.evals.tables.definition import load_eval_table
+
+        _evaluate_table(
+            load_eval_table(source, name=name, sets=sets or (), n_tasks=n_tasks),
+            dry_run=dry_run,
+            overwrite=overwrite,
+            yes=yes,
+            as_json=as_json,
+        )
+        return
+    if dry_run:
+        raise ConfigError("--dry-run needs a .toml file. A single evaluation has no plan to print.")
+    samples = samples or 1
     from coevo_gym.runs.evals.evaluation import (
         citation,
         default_name,
@@ -175,6 +229,7 @@ def evaluate(
             None if split is None else split.value,
             progress,
             panel=panel,
+            n_tasks=n_tasks,
             samples=samples,
             on=on,
             sets=sets or (),
@@ -219,6 +274,127 @@ def evaluate(
     say(f"Look inside: coevo view {folder.path}")
     say("To cite this result:")
     say(str(citation(job, evaluation)))
+
+
+def _refuse_options_of_single_evaluations(**options: object) -> None:
+    """Refuse options that a file of several evaluations sets instead.
+
+    Raises:
+        ConfigError: if one of the options was given.
+    """
+    for name, value in options.items():
+        if value:
+            raise ConfigError(
+                f"--{name} is for a single evaluation. With a .toml file, set it in the file "
+                "(docs/howto/evaluate.md), or omit it."
+            )
+
+
+def _evaluate_table(
+    table: EvalTableDefinition, *, dry_run: bool, overwrite: bool, yes: bool, as_json: bool
+) -> None:
+    """Run a table of evaluations and print it, or print what it would run.
+
+    Raises:
+        typer.Exit: with code 1, if a cell failed.
+    """
+    from coevo_gym.runs.config import approve_settings
+    from coevo_gym.runs.evals.tables.running import (
+        estimate_table_costs,
+        plan_eval_table,
+        run_eval_table,
+    )
+    from coevo_gym.runs.evals.tables.table import explanations, main_grid, to_json
+
+    if dry_run:
+        _print_table_plan(table, plan_eval_table(table, fresh=overwrite), as_json=as_json)
+        return
+    progress = RunProgress(errors, one_line=True)
+    with send_logs_to(progress.say):
+        for cell in table.cells:
+            approve_settings(cell.config, None if yes else ask_to_permit)
+        agreed = yes or ask_to_accept_cost(estimate_table_costs(table, fresh=overwrite))
+        try:
+            with progress:
+                result = run_eval_table(table, progress, overwrite=overwrite, agreed=agreed)
+        except KeyboardInterrupt:
+            progress.say(
+                f"Stopped. Finished episodes are in {table.folder}; run the same command to "
+                "continue."
+            )
+            raise
+    if as_json:
+        print_json({**to_json(result), "folder": str(table.folder)})
+    else:
+        say(result.title)
+        heads, rows = main_grid(result)
+        grid = Table(*(Column(head, overflow="fold") for head in heads))
+        for row in rows:
+            grid.add_row(*map(escape, row))
+        print_table_unwrapped(grid)
+        for line in (*explanations(result), *result.notes):
+            say(line)
+        say(f"Table: {table.folder / 'table.md'}. Look inside: coevo view {table.folder}")
+    failed = sum(cell.state == "failed" for cell in result.cells)
+    if failed:
+        say_to_stderr(
+            f"{failed} of {len(result.cells)} cells failed. Run the same command to continue them."
+        )
+        raise typer.Exit(FAILED)
+
+
+def _print_table_plan(
+    table: EvalTableDefinition, plans: Sequence[PlannedCell], *, as_json: bool
+) -> None:
+    """Print what each cell of a table would play, and what the endpoints may cost."""
+    from coevo_gym.runs.planning.cost import merge_evaluation_costs
+
+    costs = merge_evaluation_costs([one for plan in plans for one in plan.costs])
+    if as_json:
+        print_json(
+            {
+                "folder": str(table.folder),
+                "cells": [
+                    {
+                        "row": plan.cell.row,
+                        "column": plan.cell.column,
+                        "seed": plan.cell.seed,
+                        "folder": str(plan.cell.folder.path),
+                        **{key: value for key, value in plan._asdict().items() if key in _PLANNED},
+                    }
+                    for plan in plans
+                ],
+                "asked": [
+                    {**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in costs
+                ],
+            }
+        )
+        return
+    grid = Table("model", "benchmark", "seed", "done", "episodes", "env steps at most")
+    for plan in plans:
+        left = 0 if plan.used_from else (plan.total or 0) - plan.done
+        grid.add_row(
+            escape(plan.cell.row),
+            escape(plan.cell.column),
+            str(plan.cell.seed),
+            f"{plan.done:,}",
+            "unknown" if plan.total is None else f"{plan.total:,}",
+            "unknown" if plan.total is None else f"{left * plan.max_steps:,}",
+        )
+    say(f"{table.title}: {len(plans)} evaluations in {table.folder}")
+    print_table(grid)
+    for plan in plans:
+        place = f"{plan.cell.row} on {plan.cell.column}, seed {plan.cell.seed}"
+        if plan.used_from:
+            say(f"{place}: the identical evaluation {plan.used_from} will be used.")
+        if plan.problem:
+            say(f"{place}: {plan.problem}")
+    for estimate in costs:
+        print_plan(list(estimate.to_rows()), "\nrequests to an endpoint")
+
+
+_PLANNED = ("done", "total", "max_steps", "used_from", "problem")
+"""Values of a planned cell that are printed as JSON."""
 
 
 def _run_and_print_trials(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +46,13 @@ if TYPE_CHECKING:
     from coevo_gym.runs.experiments.cells import Chosen
     from coevo_gym.runs.experiments.definition import Experiment
     from coevo_gym.runs.experiments.results import ResultTable
+
+
+class OriginName(StrEnum):
+    """Origins of tables that the list can be limited to."""
+
+    BUILT_IN = "built-in"
+    OWN = "own"
 
 
 class BudgetName(StrEnum):
@@ -130,13 +139,44 @@ def experiment(
     ] = None,
     size: Size = PlotSize.COLUMN,
     listing: Annotated[
-        bool, typer.Option("--list", help="List the tables and their requirements, then exit.")
+        bool,
+        typer.Option(
+            "--list",
+            help="List the tables with their requirements and costs, then exit. --benchmark, "
+            "--method, --origin and --find limit the list.",
+        ),
     ] = False,
+    method: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="With --list: tables with a row of this method."),
+    ] = None,
+    origin: Annotated[
+        OriginName | None,
+        typer.Option(
+            help="With --list: built-in tables, or your own, in .toml files in this folder.",
+            show_default="both",
+        ),
+    ] = None,
+    find: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="With --list: tables with this word in their name, title, source or rows. May be "
+            "repeated.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print what each cell would run and need, then exit."),
     ] = False,
     card: Card = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Run every missing cell, even if another table has finished the identical cell.",
+        ),
+    ] = False,
     yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
@@ -147,13 +187,16 @@ def experiment(
 
     A cell is one row with one seed, stored as a run in runs/TABLE/ROW-SEED. Run the same command
     again to continue after Ctrl-C: finished cells are skipped, and an interrupted cell is resumed.
-    Cells with the same seed share their warm-up and initial tasks. Results are saved as table.md,
+    Cells with the same seed share their warm-up and initial tasks. A cell that another table has
+    finished with the same settings, seed and code is used again. Results are saved as table.md,
     .csv and .json in runs/TABLE. To keep or publish a table without its runs, export its finished
     cells to one file.
 
     For example:
 
       coevo experiment --list
+
+      coevo experiment --list --benchmark alfworld --method coevolve --find table
 
       coevo experiment controls --budget tiny --seeds 2
 
@@ -185,8 +228,25 @@ def experiment(
 
     budget_name = None if budget is None else budget.value
     if listing:
-        _print_experiment_list(name, benchmark, budget_name, as_json)
+        from coevo_gym.runs.experiments.listing import find_experiments
+
+        if name is not None:
+            if method or origin or find:
+                raise ConfigError(f"Omit {name} to filter the list, or omit the filters.")
+            whose = "own" if name.endswith(".toml") else "built-in"
+            entries: Sequence[tuple[str, Experiment]] = [(whose, load_experiment(name))]
+        else:
+            entries = find_experiments(
+                benchmark=benchmark,
+                method=method,
+                origin=None if origin is None else origin.value,
+                words=find or (),
+            )
+        _print_experiment_list(entries, benchmark, budget_name, as_json)
         return
+    for option, value in (("--method", method), ("--origin", origin), ("--find", find)):
+        if value:
+            raise ConfigError(f"{option} filters the list of tables, so it needs --list.")
     if name is None:
         raise ConfigError("No table given. `coevo experiment --list` lists all tables.")
     names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
@@ -219,7 +279,7 @@ def experiment(
 
         table = build_finished_table(chosen)
     else:
-        table = _run_with_progress(chosen, yes, ignore_memory)
+        table = _run_with_progress(chosen, yes, ignore_memory, fresh)
     _print_results(table, as_json, as_csv, as_md)
     if plot is not None:
         from coevo_gym.view.figure import table_chart, write_figure
@@ -228,7 +288,7 @@ def experiment(
         say_to_stderr(f"Figure: {plot}")
 
 
-def _run_with_progress(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
+def _run_with_progress(chosen: Chosen, yes: bool, ignore_memory: bool, fresh: bool) -> ResultTable:
     """Run an experiment's missing cells, write the result files, and print their location."""
     for cell in chosen.cells():
         if cell.state != "finished":
@@ -241,7 +301,7 @@ def _run_with_progress(chosen: Chosen, yes: bool, ignore_memory: bool) -> Result
         StopRequest() as stop,
     ):
         try:
-            table, counts = run_experiment(chosen, progress, stop, agreed=yes)
+            table, counts = run_experiment(chosen, progress, stop, agreed=yes, fresh=fresh)
         except Stopped:
             again = " ".join(sys.argv[1:]) or f"experiment {chosen.experiment.name}"
             progress.say(f"Stopped and saved. Continue with: coevo {again}")
@@ -315,23 +375,28 @@ def _print_results(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool)
 
 
 def _print_experiment_list(
-    name: str | None, benchmark: str | None, budget: str | None, as_json: bool
+    entries: Sequence[tuple[str, Experiment]],
+    benchmark: str | None,
+    budget: str | None,
+    as_json: bool,
 ) -> None:
-    from coevo_gym.runs.experiments.definition import experiment_names, load_experiment
-
     rows = [
-        _describe_experiment(load_experiment(each), benchmark, budget)
-        for each in ([name] if name else experiment_names())
+        {**_describe_experiment(experiment, benchmark, budget), "origin": origin}
+        for origin, experiment in entries
     ]
     if as_json:
         print_json(rows)
         return
+    if not rows:
+        say("No table matches. `coevo experiment --list` lists all tables.")
     for row in rows:
         facts = [
             ("", f"{row['title']} ({row['source']})" if row["source"] else row["title"]),
             ("rows", as_text(row["rows"])),
             ("benchmarks", as_text(row["benchmarks"])),
             ("budget", row["budget"]),
+            ("costs", _format_cost(row["cost"])),
+            ("measured", _format_time(row["cost"]["measured"])),
             ("needs", as_text(row["needs"]) or "nothing"),
             ("runs here", "yes" if row["ready"] else "no"),
             *(("missing", missing) for missing in row["missing"]),
@@ -339,14 +404,35 @@ def _print_experiment_list(
         say_block(row["name"], facts, style="" if row["ready"] else "dim")
 
 
+def _format_cost(cost: dict[str, Any]) -> str:
+    tokens = [
+        f"at most {cost[key]:,} tokens {what}"
+        for key, what in (("sampled_tokens", "in training"), ("asked_tokens", "of other models"))
+        if cost[key]
+    ]
+    steps = f"{cost['cells']} cells, at most {cost['env_steps']:,} env steps in training"
+    return ", ".join([steps, *(tokens or ["no tokens"])])
+
+
+def _format_time(measured: dict[str, Any] | None) -> str:
+    if measured is None:
+        return "not known: no stored cell has these settings"
+    cpu = measured["cpu_minutes"]
+    times = f"{measured['wall_minutes']:.1f} minutes per cell without evaluations"
+    if cpu is not None:
+        times = f"{cpu:.1f} CPU minutes per cell; {times}"
+    return f"{times} ({measured['cells']} cells in {as_text(measured['sources'])})"
+
+
 def _describe_experiment(
     entry: Experiment, benchmark: str | None, budget: str | None
 ) -> dict[str, Any]:
     from coevo_gym.runs.experiments.cells import find_budget
+    from coevo_gym.runs.experiments.listing import table_cost
     from coevo_gym.runs.experiments.needs import needs_of
 
-    size = find_budget(entry, budget)
-    needs = needs_of(entry, benchmark or entry.benchmarks[0], size)
+    size, where = find_budget(entry, budget), benchmark or entry.benchmarks[0]
+    needs = needs_of(entry, where, size)
     missing = [f"{need.what}: {need.missing}" for need in needs if need.missing]
     return {
         "name": entry.name,
@@ -356,6 +442,7 @@ def _describe_experiment(
         "benchmarks": list(entry.benchmarks),
         "budget": size,
         "seeds": list(entry.seeds),
+        "cost": asdict(table_cost(entry, where, size)),
         "needs": [need.what for need in needs],
         "missing": missing,
         "ready": not missing,

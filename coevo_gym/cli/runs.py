@@ -65,11 +65,11 @@ def print_runs(
     from coevo_gym.view.model.runs import run_rows_for_terminal
 
     if table is not None:
-        listing.require_table(table)
+        collection = RunCollection(Library([str(listing.find_table(table))]))
         rows, tables, evaluations = (
-            run_rows_for_terminal(RunCollection(Library([str(RUNS / table)]))),
+            run_rows_for_terminal(collection),
             [],
-            [],
+            eval_rows_for_terminal(collection),
         )
     else:
         alone = [RunFolder(RUNS / name) for name in RunFolder.names()]
@@ -119,12 +119,14 @@ def remove_runs(
 
       coevo runs rm evals/tested controls --yes
     """
-    from coevo_gym.runs.folders.removing import delete_removable, find_removable
+    from coevo_gym.runs.folders.removing import cells_using, delete_removable, find_removable
 
     items = list({item.path.resolve(): item for item in map(find_removable, names)}.values())
     for item in items:
         cells = f", {len(item.folders)} cells" if item.kind == "table" else ""
         say(f"{item.path}: {item.kind}{cells}, {_format_size(item.size)}")
+        for cell in cells_using(item):
+            say(f"  {cell} is a link to it, and would have to be run again.")
     _confirm_deletion(f"Delete {'it' if len(items) == 1 else f'all {len(items)}'}?", yes)
     for item in items:
         delete_removable(item)

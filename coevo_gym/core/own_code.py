@@ -10,8 +10,11 @@ module that is installed or in the current folder.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import traceback
+from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -23,6 +26,9 @@ from coevo_gym.core.registry import suggest
 
 NAMESPACE = "coevo_gym_plugins."
 """Prefix of the names of modules that are imported from a file."""
+_NOT_CODE = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
+"""Folders that are not part of a package's source."""
+_LARGE_BYTES = 10_000_000
 _imported: dict[str, ModuleType] = {}
 """The modules that are imported from files, by their names."""
 
@@ -122,6 +128,49 @@ def origin_hash(origin: str) -> str:
         return file_hash(Path(spec.origin)) if spec is not None and spec.origin else ""
     except (OSError, ImportError, ValueError):
         return ""
+
+
+def package_of(thing: object) -> str:
+    """Return the name of the top-level package that defines an object's class or a function."""
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    return str(module).partition(".")[0]
+
+
+@cache
+def package_hash(name: str) -> str:
+    """Return a hash of all files of an installed package or module, or "" if it has no files."""
+    try:
+        spec = find_spec(name)
+        folders = [] if spec is None else [*map(Path, spec.submodule_search_locations or ())]
+        if folders:
+            files = [file for folder in folders for file in files_below(folder)]
+            return hash_files(files, folders[0])
+        return "" if spec is None or not spec.origin else file_hash(Path(spec.origin))
+    except (OSError, ImportError, ValueError):  # such as code that exists only in a notebook
+        return ""
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return all source files below a folder, also behind links, sorted."""
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(set(folders) - _NOT_CODE)
+        files += [Path(root) / name for name in names if not name.endswith((".pyc", ".swp"))]
+    return sorted(files)
+
+
+def hash_files(files: Iterable[Path], root: Path) -> str:
+    """Return a hash of the names, relative to ``root``, and the contents of files.
+
+    A large file counts with its size and the time of its last change instead.
+    """
+    state = hashlib.sha256()
+    for file in files:
+        stat = file.stat()
+        large = stat.st_size > _LARGE_BYTES
+        content = f"{stat.st_size} {stat.st_mtime_ns}" if large else file_hash(file)
+        state.update(f"{os.path.relpath(file, root)} {content}\n".encode())
+    return state.hexdigest()[:16]
 
 
 def _import_module(name: str) -> ModuleType:

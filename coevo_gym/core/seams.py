@@ -388,6 +388,8 @@ class Prompt:
             supported only by policies that sample tokens in this process. None for a new chat.
         seed: seed of the draws, for policies that sample tokens in this process; () for the
             policy's own generator.
+        episode: id of the episode that asks (:attr:`View.episode`), by which a tape tells equal
+            requests of different episodes apart; never sent to a model. "" if unknown.
     """
 
     messages: tuple[Message, ...]
@@ -398,6 +400,7 @@ class Prompt:
     tools: str = ""
     after: TokenDecision | None = None
     seed: tuple[int, ...] = ()
+    episode: str = ""
 
 
 Request = Choice | Prompt

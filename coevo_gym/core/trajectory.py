@@ -133,6 +133,8 @@ class View:
         info: the public keys of the env's info (no ids, no outcome).
         history: the agent's own earlier steps in this episode, oldest first.
         cues: text for the agent beyond its task, the same throughout the episode.
+        episode: opaque id of the episode, which says nothing about its task and is never shown to a
+            model; "" if the episode has none.
     """
 
     instruction: str
@@ -140,6 +142,7 @@ class View:
     info: Mapping[str, Any] = FrozenDict()
     history: tuple[PastStep, ...] = ()
     cues: tuple[Cue, ...] = ()
+    episode: str = ""
 
 
 @dataclass(frozen=True, slots=True)

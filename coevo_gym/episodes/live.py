@@ -12,6 +12,7 @@ from typing import Generic, cast
 import gymnasium as gym
 
 from coevo_gym.core.errors import BudgetSpent, EnvBackendError, ModelError
+from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Act, ActStream, Agent
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
@@ -63,7 +64,7 @@ class LiveEpisode(Generic[RecordT]):
         self._messages: dict[RoleAndText, RoleAndText] = {}
         self.usage = NO_USAGE
         self.asked_at = 0.0
-        self._seen = Seen(episode.show)
+        self._seen = Seen(episode.show, digest([episode.task.id, episode.seed])[:16])
 
     @property
     def view(self) -> View:

@@ -53,7 +53,8 @@ def show_through(interface: Interface, view: View) -> View:
 class Seen:
     """The views of an episode, as the agent saw them at the time.
 
-    ``show`` turns the env's view into the agent's view and is called once per step.
+    ``show`` turns the env's view into the agent's view and is called once per step. ``episode`` is
+    the id that all views get; see :class:`~coevo_gym.core.trajectory.View`.
 
     Attributes:
         view: the agent's current view.
@@ -68,8 +69,8 @@ class Seen:
         ('RED', 'NOTHING')
     """
 
-    def __init__(self, show: Callable[[View], View]) -> None:
-        self._show = show
+    def __init__(self, show: Callable[[View], View], episode: str = "") -> None:
+        self._show, self._episode = show, episode
         self._past: list[PastStep] = []
         self.view = View("", "")
         self.texts: list[str] = []
@@ -95,7 +96,8 @@ class Seen:
             self._past.append(
                 PastStep(seen.observation, action, answer, decision, seen.info, memory)
             )
-        self.view = self._show(replace(now, history=tuple(self._past)))
+        view = self._show(replace(now, history=tuple(self._past)))
+        self.view = replace(view, episode=self._episode) if self._episode else view
         self.texts.append(self.view.observation)
         return self.view
 

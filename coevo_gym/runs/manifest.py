@@ -6,29 +6,47 @@ import hashlib
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from coevo_gym import __version__
 from coevo_gym.agents.chat.history import MEMORY_PROMPTS
+from coevo_gym.agents.lm.stored_models import files_hash
 from coevo_gym.core.arithmetic import Arithmetic, freeze_arithmetic
-from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.benchmark import data_versions_of, get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.own_code import origin_hash, origin_of
+from coevo_gym.core.own_code import (
+    NAMESPACE,
+    file_hash,
+    hash_files,
+    is_python_file,
+    origin_hash,
+    origin_of,
+    package_hash,
+    package_of,
+)
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.prompts.template import load_cue
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs, own_code_paths
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+from coevo_gym.runs.config.run_sections import ExplorerModelSettings, PolicySettings
 from coevo_gym.runs.planning.device import device_here
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.store.secrets import redact_secrets
 
 SCHEMA = 1
+IDENTITY = "identity.json"
+"""Name of the file with the identity of a table's run."""
+_THIS, _OWN = "coevo_gym", NAMESPACE.rstrip(".")
+_MAX_PATH = 1_000
+"""Length below which a setting may be a path."""
 _PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")
 _MODEL_PACKAGES = {
     "tiny": (),
@@ -293,3 +311,81 @@ def git_commit() -> str:
         outputs.append(done.stdout.strip())
     commit, changes = outputs
     return f"{commit}+" if commit and changes else commit
+
+
+# The parts of an identity that a manifest lacks, so that another table can use a result.
+
+
+def benchmark_hashes(config: RunConfig, tasks: Iterable[Task]) -> dict[str, str]:
+    """Return what an evaluation depends on besides its settings, its model and its tasks.
+
+    Returns:
+        Hashes of the source code of this package, of a third-party benchmark's package and of the
+        functions of rows, and versions of the data that the tasks are made from.
+    """
+    benchmark = get_benchmark(config.benchmark.name)
+    hashes = {name: package_hash(name) for name in (_THIS, package_of(benchmark))}
+    if code := rows_code_hash(config):
+        hashes["functions of rows"] = code
+    task = next((one for one in tasks if one.origin == "native"), None)
+    data = {} if task is None else data_versions_of(benchmark, task)
+    return {**hashes, **{f"data {name}": version for name, version in data.items()}}
+
+
+def training_hashes(config: RunConfig) -> dict[str, str]:
+    """Return hashes of what a run depends on besides its settings and its benchmark.
+
+    Returns:
+        Hashes of the packages of third-party methods, of the folders of the user's own methods,
+        learners and losses, of all files that the settings name, and of the files of local models;
+        "" for a model on a hub, whose files may change.
+    """
+    arms = arm_configs(config).values()
+    packages = {package_of(METHODS.load(arm.method).assemble) for arm in arms} - {_THIS, _OWN}
+    folders = set() if config.plugins.methods is None else {Path(config.plugins.methods)}
+    for origin in map(origin_of, own_code_paths(config)):
+        if is_python_file(origin):
+            folders.add(Path(origin).parent)
+        else:
+            packages.add(origin.partition(".")[0])
+    models: list[PolicySettings | ExplorerModelSettings] = [config.policy, *_models_asked(config)]
+    paths = {one.model.path for one in models if one.kind in LANGUAGE_MODELS}
+    return {
+        **{name: package_hash(name) for name in sorted(packages)},
+        **{str(path): hash_files(sorted(path.glob("*.py")), path) for path in sorted(folders)},
+        **dict(_hashes_of_named_files(config)),
+        **{f"model {path}": files_hash(path) for path in sorted(paths)},
+    }
+
+
+def _hashes_of_named_files(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield the settings that name existing files, such as prompts and tapes, with their hashes."""
+    for key, value in flatten(config.to_json()):
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, str) and entry and len(entry) < _MAX_PATH:
+                path = Path(entry).expanduser()
+                if path.is_file():
+                    yield f"file {key}", file_hash(path)
+
+
+def run_identity(config: RunConfig, task_sets: Mapping[str, Sequence[Task]]) -> dict[str, str]:
+    """Return what the result of a run depends on, in addition to its manifest."""
+    tasks = (task for some in task_sets.values() for task in some)
+    return {**benchmark_hashes(config, tasks), **training_hashes(config)}
+
+
+def forget_changed_identity(
+    folder: RunFolder, config: RunConfig, task_sets: Mapping[str, Sequence[Task]]
+) -> None:
+    """Delete the identity of a run that is resumed with other software, data or model files."""
+    path = folder.path / IDENTITY
+    if path.is_file() and read_json(path) != run_identity(config, task_sets):
+        path.unlink()
+
+
+def _models_asked(config: RunConfig) -> Iterator[ExplorerModelSettings]:
+    for arm in arm_configs(config).values():
+        if arm.explorer.kind == "model":
+            yield arm.explorer.model
+        if arm.questions_per_step:
+            yield arm.analyst.model

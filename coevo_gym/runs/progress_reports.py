@@ -89,6 +89,40 @@ class Silent(ProgressSink):
 SILENT: ProgressSink = Silent()
 
 
+class PartProgress(ProgressSink):
+    """A progress display that prefixes the names of phases with the name of a part of the work."""
+
+    def __init__(self, progress: ProgressSink, name: str) -> None:
+        self.progress, self.name = progress, name
+
+    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+        """Do nothing, because the progress display counts whole parts, not the parts of a part."""
+
+    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        """Report that a phase has started, with the part's name before its own."""
+        self.progress.begin_phase(f"{self.name}: {name}", total, done, similar=similar)
+
+    def expect_steps(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """Pass the call to the wrapped sink."""
+        self.progress.expect_steps(steps, words, whole=whole)
+
+    def update(self, done: int, **facts: str) -> None:
+        """Pass the call to the wrapped sink."""
+        self.progress.update(done, **facts)
+
+    def add_steps(self, steps: int, tokens: int) -> None:
+        """Pass the call to the wrapped sink."""
+        self.progress.add_steps(steps, tokens)
+
+    def set_cost(self, cost: Cost) -> None:
+        """Pass the call to the wrapped sink."""
+        self.progress.set_cost(cost)
+
+    def say(self, text: str) -> None:
+        """Pass the call to the wrapped sink."""
+        self.progress.say(text)
+
+
 def max_env_steps_of_episodes(n: int, steps: int) -> tuple[int, str]:
     """Return the maximum number of env steps in ``n`` episodes, as a number and as text.
 

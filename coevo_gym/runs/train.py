@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coevo_gym.core.arithmetic import warn_if_other_arithmetic
 from coevo_gym.core.errors import CoevoError
@@ -33,9 +33,11 @@ from coevo_gym.runs.manifest import (
     check_and_record_arithmetic,
     check_changes,
     comparison_caveat,
+    forget_changed_identity,
     freeze_arithmetic_for,
     make_manifest,
     read_manifest,
+    run_identity,
 )
 from coevo_gym.runs.planning.cost import Spending, estimate_costs, refuse_if_paid
 from coevo_gym.runs.planning.memory import memory_warnings
@@ -128,6 +130,26 @@ class RunStart:
     outcomes: Mapping[str, Sequence[Sequence[Any]]]
 
 
+class RunIdentity(NamedTuple):
+    """Everything that the result of a run depends on.
+
+    Attributes:
+        manifest: the manifest that the run would get.
+        hashes: hashes of source code, data and files, which the manifest lacks.
+    """
+
+    manifest: Mapping[str, Any]
+    hashes: Mapping[str, str]
+
+
+def identify_new_run(resolved: Resolved) -> RunIdentity:
+    """Return the identity of a run with these settings, without starting it."""
+    task_sets = Assembly(resolved.config).task_sets
+    with configure_torch(resolved.config):
+        manifest = make_manifest(resolved, task_sets=task_sets)
+    return RunIdentity(manifest, run_identity(resolved.config, task_sets))
+
+
 def train(
     folder: RunFolder,
     resolved: Resolved,
@@ -209,6 +231,7 @@ def resume(
         assembly = Assembly(config, database=folder.database, run_folder=folder)
         assembly.check_settings()  # a missing requirement fails here, before the run continues
         changes = check_changes(manifest, config, assembly.task_sets)
+        forget_changed_identity(folder, config, assembly.task_sets)
         with configure_torch(config):
             here = freeze_arithmetic_for(config)
             warn_if_other_arithmetic(config.arithmetic, here)

@@ -129,6 +129,11 @@ class EvalFolder:
         return self.path / "endpoint.json"
 
     @property
+    def answers(self) -> Path:
+        """File with an endpoint's answers, kept until all episodes are finished."""
+        return self.path / "answers.jsonl"
+
+    @property
     def summary(self) -> Path:
         """File with the final results of a finished evaluation."""
         return self.path / "summary.json"
@@ -174,8 +179,18 @@ class EvalFolder:
 
     @staticmethod
     def names() -> list[str]:
-        """Return the names of the evaluations under ``evals/``."""
+        """Return the names of the evaluations under ``evals/``, excluding those of tables."""
         return sorted(path.parent.name for path in EVALS.glob("*/config.json"))
+
+    @staticmethod
+    def table_folders() -> list[Path]:
+        """Return the folders under ``evals/`` that contain evaluations, sorted by name."""
+        return sorted({path.parents[1] for path in EVALS.glob("*/*/config.json")})
+
+    @classmethod
+    def of_table(cls, table: Path) -> list[EvalFolder]:
+        """Return the evaluations in a table's folder, sorted by name; [] for any other folder."""
+        return [cls(path.parent) for path in sorted(table.glob("*/config.json"))]
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock the folder so that no other process can write to it.

@@ -113,8 +113,7 @@ class ShownRun:
     @property
     def name(self) -> str:
         """Return the display name: the folder's name, or ``TABLE/ROW-SEED``."""
-        name, table = folder_name(self.folder.path), folder_name(self.folder.path.parent)
-        return f"{table}/{name}" if self.id == f"{table}{OF_TABLE}{name}" else name
+        return _display_name(self.id, self.folder.path)
 
     @property
     def reader(self) -> ViewReader:
@@ -259,6 +258,11 @@ class ShownEval:
         self._known: tuple[object, dict[str, Any], dict[tuple[str, int], EvalLine]] | None = None
 
     @property
+    def name(self) -> str:
+        """Return the display name: the folder's name, or ``TABLE/CELL``."""
+        return _display_name(self.id, self.folder.path)
+
+    @property
     def config(self) -> dict[str, Any]:
         """Return all settings that the evaluation's results depend on.
 
@@ -305,6 +309,11 @@ class ShownEval:
                     raise StoreError(f"{self.folder.config} does not specify {missing[0]!r}.")
                 self._known = (stamp, config, self.folder.read_results())
         return self._known[1:]
+
+
+def _display_name(id: str, folder: Path) -> str:
+    name, table = folder_name(folder), folder_name(folder.parent)
+    return f"{table}/{name}" if id == f"{table}{OF_TABLE}{name}" else name
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.evals.sides import find_run_or_eval
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
@@ -49,9 +50,9 @@ class Library:
     """The runs and evaluations shown in a viewer. Ids are never converted to file paths.
 
     Args:
-        sources: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty
-            for all of ``runs/`` and ``evals/``. Runs and evaluations created later in these
-            folders are included.
+        sources: names or paths of runs, evaluations, or tables of either; empty for all of
+            ``runs/`` and ``evals/``. Runs and evaluations created later in these folders are
+            included.
 
     Raises:
         ConfigError: if a name does not exist or is ambiguous.
@@ -67,11 +68,12 @@ class Library:
         self._runs = [folder for folder in folders if isinstance(folder, RunFolder)]
         self._evals = [folder for folder in folders if isinstance(folder, EvalFolder)]
         self._tables = [folder for folder in folders if isinstance(folder, TableFolder)]
+        self._eval_tables = [folder for folder in folders if isinstance(folder, Path)]
 
     @property
     def home(self) -> str:
         """Return the path of the only run, table or evaluation, or "" if several are shown."""
-        if self._all:
+        if self._all or self._eval_tables:
             return ""
         runs = _name_folders((folder_name(run.path), run) for run in self._runs)
         places = [
@@ -104,11 +106,16 @@ class Library:
         return _name_folders((folder_name(table.path), table) for table in tables)
 
     def evals(self) -> Mapping[str, EvalFolder]:
-        """Return all evaluations, keyed by id."""
-        evals = self._evals
+        """Return all evaluations, keyed by id. One of a table has the id ``TABLE~CELL``."""
+        evals, tables = self._evals, self._eval_tables
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
-        return _name_folders((folder_name(evaluation.path), evaluation) for evaluation in evals)
+            tables = EvalFolder.table_folders()
+        pairs = [(folder_name(evaluation.path), evaluation) for evaluation in evals]
+        for table in tables:
+            before = folder_name(table) + OF_TABLE
+            pairs += [(before + one.path.name, one) for one in EvalFolder.of_table(table)]
+        return _name_folders(pairs)
 
     def get_run(self, id: str) -> RunFolder:
         """Return the run with the given id.
@@ -135,12 +142,26 @@ class Library:
         return _require_folder("table", id, "tables", self.tables())
 
 
-def _find_source(name: str) -> RunFolder | EvalFolder | TableFolder:
-    """Find a run, an evaluation or a table."""
+def _find_source(name: str) -> RunFolder | EvalFolder | TableFolder | Path:
+    """Find a run, an evaluation or a table of runs. For a table of evaluations, return its path.
+
+    Raises:
+        ConfigError: if there is none, or the name is ambiguous.
+    """
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
-        for table in (TableFolder(RUNS / name), TableFolder(Path(name))):
-            if table.runs() or table.file.is_file():
-                return table
+        tables = [
+            table
+            for table in map(TableFolder, dict.fromkeys((RUNS / name, Path(name))))
+            if table.runs() or table.file.is_file()
+        ]
+        of_evals = [
+            path for path in dict.fromkeys((EVALS / name, Path(name))) if EvalFolder.of_table(path)
+        ]
+        paths = [*(table.path for table in tables), *of_evals]
+        if len(paths) > 1:
+            raise ConfigError(f"{name} is ambiguous. Use {' or '.join(map(str, paths))}.")
+        if paths:
+            return tables[0] if tables else of_evals[0]
     return find_run_or_eval(name)
 
 
@@ -150,11 +171,16 @@ def folder_name(folder: Path) -> str:
 
 
 def _name_folders(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Return the distinct folders, keyed by unique names. Repeated names get a number."""
+    """Return the distinct folders, keyed by unique names. Repeated names get a number.
+
+    A cell that is a link to another table's identical cell is shown in both tables.
+    """
     by_name: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:
         path = folder.path.resolve()
+        if OF_TABLE in name and folder.path.is_symlink():
+            path = folder.path.absolute()
         if path in seen:
             continue
         seen.add(path)

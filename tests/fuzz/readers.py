@@ -30,9 +30,9 @@ from coevo_gym.prompts.inquiry import load_inquiry, parse_inquiry
 from coevo_gym.prompts.loader import load_prompt, parse_prompt
 from coevo_gym.prompts.template import read_prompt_source
 from coevo_gym.runs.config.sources import load_config
+from coevo_gym.runs.config.table_files import parse_seeds
 from coevo_gym.runs.evals.job import parse_env_arguments
 from coevo_gym.runs.experiments import definition
-from coevo_gym.runs.experiments.definition import parse_seeds
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.store.answers import completion_from_json

@@ -24,6 +24,7 @@ from coevo_gym.runs.assembly import configure_torch
 from coevo_gym.runs.evals.job import EvalJob
 from coevo_gym.runs.evals.protocol import behaviour_settings
 from coevo_gym.runs.manifest import (
+    benchmark_hashes,
     freeze_arithmetic_for,
     git_commit,
     package_versions,
@@ -125,6 +126,8 @@ def evaluate_job(
             job.close()
         if folder is not None:
             write_json(folder.summary, to_json(job, evaluation))
+            if not evaluation.n_lost:
+                folder.answers.unlink(missing_ok=True)
     return evaluation
 
 
@@ -321,10 +324,10 @@ def _check_same_settings(
             "another --name, or pass --overwrite to delete it."
         )
     before, now = there.get("git_commit", ""), wanted["git_commit"]
-    if before != now or str(now).endswith("+"):
+    if there.get("software") != wanted["software"]:
         progress.say(
-            f"{folder.path} was started with the code of {before or 'a release'}, but you are "
-            f"running {now or 'a release'}. Use --overwrite to start over."
+            f"{folder.path} was started with other code ({before or 'a release'}) than you are "
+            f"running ({now or 'a release'}). Use --overwrite to start over."
         )
     first, here = (config.get("processor", "") for config in (there, wanted))
     if wanted.get("arithmetic") == "native" and first and first != here:
@@ -336,7 +339,7 @@ def _check_same_settings(
 
 SCHEMA = 1
 _ASIDE = ("source", "git_commit", "processor")
-_SECTIONS_ASIDE = ("protocol.",)
+_SECTIONS_ASIDE = ("protocol.", "software.")
 """Values that are stored but not compared. A run may be renamed, its code and processor may change
 if the results stay the same, and the protocol, whose settings are all stored elsewhere, too."""
 _MAX_LISTED = 5
@@ -371,6 +374,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         **_freeze_arithmetic(job),
         "versions": package_versions(config),
         "git_commit": git_commit(),
+        "software": benchmark_hashes(config, job.tasks),
     }
     safe: dict[str, Any] = redact_secrets(settings)
     return safe
@@ -393,7 +397,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
     parts += [f"x{job.samples}"] if job.samples > 1 else []
     parts += [] if job.trials is None else [f"{job.trials.n}-trials"]
     words = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in parts)
-    settings = {key: value for key, value in of.items() if key != "processor"}
+    settings = {key: value for key, value in of.items() if key not in ("processor", "software")}
     return "-".join([*(word for word in words if word), digest(settings)[:8]])
 
 

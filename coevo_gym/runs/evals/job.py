@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import math
@@ -10,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
-from coevo_gym.agents.lm.stored_models import resolve_model
+from coevo_gym.agents.lm.stored_models import files_hash
 from coevo_gym.agents.scripted import reference_players
 from coevo_gym.core.arithmetic import request_arithmetic, warn_if_other_arithmetic
 from coevo_gym.core.benchmark import (
@@ -53,30 +52,10 @@ from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
+from coevo_gym.store.answers import AnswerFile
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder
-
-
-def files_hash(model: str) -> str:
-    """Return a hash of all files of a local model, including its tokenizer.
-
-    Returns:
-        SHA-256 in hex; "" for a model id on a hub, where the files may change.
-
-    Raises:
-        ModelNotFetched, ModelNotFound: if the model is missing.
-    """
-    folder = Path(resolve_model(model))
-    if not folder.is_dir():
-        return ""
-    state = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        state.update(f"{path.relative_to(folder)} {content}\n".encode())
-    return state.hexdigest()
-
 
 _SET_ELSEWHERE = {
     "split": "Pass --split instead.",
@@ -325,6 +304,7 @@ def make_eval_job(
     progress: ProgressSink = SILENT,
     *,
     panel: str | None = None,
+    n_tasks: int | None = None,
     samples: int = 1,
     on: str | None = None,
     sets: Sets = (),
@@ -341,6 +321,7 @@ def make_eval_job(
         split: ``train``, ``val`` (the default), ``test`` or ``held_out``; None with a panel.
         progress: display for the usage of an endpoint.
         panel: name of a shipped panel, or path to a panel file, to play in its order.
+        n_tasks: number of tasks of the split; None for the number in the settings.
         samples: episodes per task.
         on: for a run: name of another benchmark to play.
         sets: for a benchmark: more settings.
@@ -356,6 +337,11 @@ def make_eval_job(
     if panel is not None and split is not None:
         raise ConfigError(
             f"The panel {panel} determines the split. Omit --split (split in Python)."
+        )
+    if panel is not None and n_tasks is not None:
+        raise ConfigError(
+            f"A panel is always played in full, so -n {n_tasks} (n_tasks) cannot shorten "
+            f"{panel}. Omit it, or make a smaller panel with `coevo panel make`."
         )
     if verify:
         called = [load_function(tool) for tool in tools]
@@ -376,45 +362,66 @@ def make_eval_job(
             )
         elsewhere = None if on is None else require_spec_by_any_name(on).name
         if panel is None:
+            number = [] if n_tasks is None else [f"evaluation.n_tasks={n_tasks}"]
             return make_run_job(
-                origin, policy, split or DEFAULT_SPLIT, samples=samples, on=elsewhere
+                origin, policy, split or DEFAULT_SPLIT, samples=samples, on=elsewhere, sets=number
             )
-        return _play_panel(origin, policy, find_panel(panel), samples, elsewhere)
+        return play_panel_with_run(origin, policy, find_panel(panel), samples, elsewhere)
     if on is not None:
         raise ConfigError(
             f"--on {on} only works if the source is a run. Name a run, or omit --on (on in Python)."
         )
-    if panel is None:
-        split = split or DEFAULT_SPLIT
-        return make_model_job(
-            origin.name, policy, split, progress, samples=samples, sets=sets, env=env
-        )
-    wanted = find_panel(panel)
-    if wanted.benchmark != origin.name:
+    wanted = None if panel is None else find_panel(panel)
+    if wanted is not None and wanted.benchmark != origin.name:
         raise ConfigError(
             f"The panel {wanted.name} is for {wanted.benchmark}, not for {origin.name}. Run "
             f"`coevo eval {wanted.benchmark} --panel {panel}`."
         )
-    job = make_model_job(
-        origin.name, policy, wanted.split, progress, samples=samples, sets=sets, env=env
+    config = load_config({"benchmark": origin.name}, sets=sets).config
+    if n_tasks is not None:
+        config = load_config(config, sets={"evaluation.n_tasks": n_tasks}, environ={}).config
+    return make_model_job(
+        origin.name,
+        policy,
+        (split or DEFAULT_SPLIT) if wanted is None else wanted.split,
+        progress,
+        panel=wanted,
+        samples=samples,
+        config=config,
+        env=env,
     )
-    return _with_panel(job, wanted)
 
 
 DEFAULT_SPLIT = "val"
 """The split to evaluate on if neither a split nor a panel is given."""
 
 
-def _play_panel(
-    run: RunFolder, policy: str | None, panel: Panel, samples: int, on: str | None
+def play_panel_with_run(
+    run: RunFolder,
+    policy: str | None,
+    panel: Panel,
+    samples: int,
+    on: str | None = None,
+    *,
+    sets: Sets = (),
+    env: Sequence[str] = (),
 ) -> EvalJob:
-    """Create a job in which a run's policy plays a panel that the run has not trained on."""
+    """Create a job in which a run's policy plays a panel that the run has not trained on.
+
+    See :func:`make_run_job` for the arguments.
+
+    Raises:
+        ConfigError: if the panel is for another benchmark than ``on``, or there is no such policy.
+        SplitLeakError: if the run may have trained on tasks, products or rooms in the panel.
+    """
     if on not in (None, panel.benchmark):
         raise ConfigError(
             f"The panel {panel.name} is for {panel.benchmark}, not for {on}. Omit --on (in "
             "Python, on)."
         )
-    job = make_run_job(run, policy, panel.split, samples=samples, on=panel.benchmark)
+    job = make_run_job(
+        run, policy, panel.split, samples=samples, on=panel.benchmark, sets=sets, env=env
+    )
     job = _with_panel(job, panel)
     if not job.elsewhere and job.policy not in (RANDOM, SCRIPTED):
         refuse_leaks(panel, job.tasks, job.assembly.benchmark, job.source)
@@ -445,6 +452,7 @@ def make_run_job(
     subset: str | None = None,
     final: str = "",
     sets: Sets = (),
+    env: Sequence[str] = (),
 ) -> EvalJob:
     """Create a job that evaluates a run's policy on as many tasks as the run's own evaluations use.
 
@@ -458,6 +466,7 @@ def make_run_job(
         subset: the other benchmark's name for a part of the split; None for all of it.
         final: name of a task set in the run's ``evaluation.final`` to play instead.
         sets: settings that override the run's own, such as ``policy.chat.style=react``.
+        env: extra arguments for the benchmark's env, each as ``"name=value"``.
 
     Raises:
         ConfigError: if the run has no such policy, or it cannot be sampled.
@@ -466,10 +475,13 @@ def make_run_job(
     if sets:
         config = load_config(config, sets=sets, environ={}).config
     name, elsewhere = policy or config.arms[-1], on is not None and on != config.benchmark.name
-    trained = Assembly(config, run_folder=folder)
-    assembly = (
-        Assembly(_change_benchmark(config, on, subset)) if on is not None and elsewhere else trained
-    )
+    trained = assembly = Assembly(config, run_folder=folder)
+    if on is not None and elsewhere:
+        there = _change_benchmark(config, on, subset)
+        assembly = Assembly(load_config(there, sets=sets, environ={}).config if sets else there)
+    if env:
+        arguments = parse_env_arguments(assembly.env_class, env)
+        assembly = replace(assembly, env_arguments=FrozenDict(arguments))
     job = EvalJob(
         folder.path.name,
         name,
@@ -518,7 +530,9 @@ def make_model_job(
     split: str,
     progress: ProgressSink,
     *,
+    panel: Panel | None = None,
     samples: int = 1,
+    config: RunConfig | None = None,
     sets: Sets = (),
     env: Sequence[str] = (),
 ) -> EvalJob:
@@ -530,7 +544,9 @@ def make_model_job(
             ``scripted``.
         split: ``train``, ``val``, ``test`` or ``held_out``.
         progress: display for the usage of an endpoint.
+        panel: the benchmark's panel to play, of the same split.
         samples: episodes per task.
+        config: settings, such as those from a file; None for the defaults with ``sets``.
         sets: more settings, see :func:`~coevo_gym.runs.config.load_config`.
         env: extra arguments for the benchmark's env, each as ``"name=value"``.
 
@@ -550,7 +566,7 @@ def make_model_job(
             f"{did_you_mean(policy or '', [RANDOM, SCRIPTED, *MODEL_KINDS])}Set the policy "
             f"(--policy) to transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
         )
-    config = load_config({"benchmark": benchmark}, sets=sets).config
+    config = config or load_config({"benchmark": benchmark}, sets=sets).config
     if model_sets is not None:
         config = load_config(config, sets=model_sets, environ={}).config
     if config.benchmark.name != benchmark:
@@ -561,14 +577,15 @@ def make_model_job(
     assembly = Assembly(config)
     assembly = Assembly(config, parse_env_arguments(assembly.env_class, env))
     job = EvalJob(benchmark, policy, assembly, split, samples, _no_players)
+    job = job if panel is None else _with_panel(job, panel)
     if model_sets is None:
         return _add_baseline_players(job)
     _check_samples(config, samples)
     weights = "" if config.policy.kind == "openai" else files_hash(config.policy.model.path)
-    opened = _LazyModel(assembly, progress)
+    opened = _LazyModel(job.assembly, progress)
     return replace(
         job,
-        players=lambda *place: _policy_players(assembly, opened.policy, samples)(*place),
+        players=lambda *place: _policy_players(job.assembly, opened.player, samples)(*place),
         model=model_id(config),
         weights=weights,
         set_folder=opened.set_folder,
@@ -588,12 +605,20 @@ def make_person_job(benchmark: str, split: str) -> EvalJob:
 
 
 class _LazyModel:
-    """A model that is loaded when it is first used."""
+    """A model that is loaded when it is first used.
+
+    Attributes:
+        policy: the model.
+        player: the model as the episodes use it: with a folder, the answers of an endpoint are
+            recorded as they arrive. An episode that was interrupted replays them when it is run
+            again, so the endpoint is not asked again.
+    """
 
     def __init__(self, assembly: Assembly, progress: ProgressSink) -> None:
         self._assembly, self._progress = assembly, progress
         self._folder: EvalFolder | None = None
         self._policy: Policy | None = None
+        self._player: Policy | None = None
 
     @property
     def policy(self) -> Policy:
@@ -606,6 +631,16 @@ class _LazyModel:
             if folder is not None and isinstance(self._policy, OpenAIPolicy):
                 self._policy.sync_counts_with(folder.endpoint)
         return self._policy
+
+    @property
+    def player(self) -> Policy:
+        if self._player is None:
+            self._player = policy = self.policy
+            if self._folder is not None and isinstance(policy, OpenAIPolicy):
+                answers = AnswerFile(self._folder.answers)
+                name = model_id(self._assembly.config)
+                self._player = Tape(policy, answers, "fill", model=name, by_episode=True)
+        return self._player
 
     def set_folder(self, folder: EvalFolder) -> None:
         self._folder = folder

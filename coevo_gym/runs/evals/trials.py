@@ -200,6 +200,8 @@ def run_trials_in(
             reporter.set_cost(job.cost(results.lines.values()))
             job.close()
         write_json(folder.summary, to_json(job, trials))
+        if not trials.n_lost:
+            folder.answers.unlink(missing_ok=True)
     return trials
 
 

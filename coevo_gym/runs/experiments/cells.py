@@ -15,7 +15,8 @@ from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS
-from coevo_gym.runs.experiments.definition import Experiment, Row, Size, parse_seeds
+from coevo_gym.runs.config.table_files import parse_seeds
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.records import CellRecord, read_record, read_records
 from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, check_folder_name
@@ -85,7 +86,7 @@ class Cell:
         return read_record(self.folder) if self.kept is None else self.kept
 
     def _check_settings(self, config: RunConfig, what: str, remedy: str) -> None:
-        there, here = _settings_affecting_result(config), _settings_affecting_result(self.config)
+        there, here = settings_affecting_result(config), settings_affecting_result(self.config)
         if there != here:
             raise ConfigError(
                 f"{what} was run with different settings: {_describe_differences(there, here)}. "
@@ -101,14 +102,17 @@ class CellCounts:
         there: cells that were already finished, or are in a file of cells.
         resumed: interrupted cells that were resumed.
         new: cells that were started.
+        used: cells for which another table's identical run is used.
     """
 
     there: int = 0
     resumed: int = 0
     new: int = 0
+    used: int = 0
 
     def __str__(self) -> str:
-        return f"{self.new} new cells, {self.resumed} resumed, {self.there} already finished"
+        used = f", {self.used} used from other tables" if self.used else ""
+        return f"{self.new} new cells, {self.resumed} resumed, {self.there} already finished{used}"
 
 
 @dataclass(frozen=True)
@@ -268,11 +272,11 @@ def resolve_cell(
 
 def settings_of_shared_start(config: RunConfig) -> dict[str, Any]:
     """Return the settings that must be equal in two runs that share a warm-up and first round."""
-    settings = _settings_affecting_result(config)
+    settings = settings_affecting_result(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 
 
-def _settings_affecting_result(config: RunConfig) -> dict[str, Any]:
+def settings_affecting_result(config: RunConfig) -> dict[str, Any]:
     """Return the settings that affect a run's result, omitting unused explorer settings."""
     settings: dict[str, Any] = redact_secrets(config.to_json())
     rest = {name: value for name, value in settings.items() if name not in BESIDE}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -16,53 +15,7 @@ from coevo_gym.core.registry import suggest
 from coevo_gym.core.setting_sections import flatten
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, pattern_validator
 from coevo_gym.methods.published import PAPERS
-
-MAX_SEEDS = 10_000
-"""Maximum number of seeds per table."""
-_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-
-
-def parse_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Parse a number or a list of seeds.
-
-    Args:
-        text: a number of seeds, or a list with commas and ranges; None for the default seeds.
-        usual: the default seeds, fixed in advance. More seeds continue from the largest.
-
-    Raises:
-        ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
-            :data:`MAX_SEEDS`.
-
-    Example:
-        >>> parse_seeds("2", [7, 8, 9]), parse_seeds("5", [7, 8, 9]), parse_seeds("1-3,9", [7])
-        ((7, 8), (7, 8, 9, 10, 11), (1, 2, 3, 9))
-    """
-    if text is None:
-        return tuple(usual)
-    text = text.strip()
-    if re.fullmatch("[0-9]{1,9}", text):
-        n, last = int(text), max(usual, default=0)
-        parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
-    else:
-        parts = [_parse_range(part.strip(), text) for part in text.rstrip(",").split(",")]
-    if sum(map(len, parts)) > MAX_SEEDS:
-        raise ConfigError(f"--seeds {text}: at most {MAX_SEEDS:,} seeds are allowed.")
-    seeds = [seed for part in parts for seed in part]
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"--seeds {text}: pass at least one seed, and each seed only once.")
-    return tuple(seeds)
-
-
-def _parse_range(part: str, text: str) -> Sequence[int]:
-    match = _PART.fullmatch(part)
-    if match is None:
-        raise ConfigError(
-            f"--seeds {text}: {part!r} is not a seed. Pass a number of seeds (such as 3) or a list "
-            "of seeds (such as 401-420 or 1,4,9)."
-        )
-    first = int(match[1])
-    return range(first, int(match[2] or first) + 1)
-
+from coevo_gym.runs.config.table_files import explain_file_errors, parse_seeds, read_toml
 
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"
@@ -340,32 +293,17 @@ def load_experiment(source: str) -> Experiment:
             "in .toml. To list the built-in experiments, run `coevo experiment --list`."
         )
     try:
-        return Experiment.model_validate({"name": path.stem, **_read_toml(path)})
+        return Experiment.model_validate({"name": path.stem, **read_toml(path)})
     except ValidationError as error:
-        raise ConfigError(_explain_errors(path, error)) from None
+        raise explain_file_errors(path, error, Experiment) from None
 
 
 def default_budgets() -> Mapping[str, Mapping[str, Budget]]:
     """Return the default budgets, keyed by size and benchmark."""
     return {
         size: {name: Budget.model_validate(budget) for name, budget in of.items()}
-        for size, of in _read_toml(BUDGETS).items()
+        for size, of in read_toml(BUDGETS).items()
     }
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # includes invalid UTF-8
-        raise ConfigError(f"Cannot read {path} as TOML: {error}") from error
-
-
-def _explain_errors(path: Path, error: ValidationError) -> str:
-    problems = [
-        (".".join(map(str, one["loc"])) or "the table", one["msg"].removeprefix("Value error, "))
-        for one in error.errors()
-    ]
-    return f"{path}: {'; '.join(f'{where}: {what}' for where, what in problems)}"
 
 
 def _format_setting(value: Any) -> str:

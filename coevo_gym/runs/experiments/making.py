@@ -36,15 +36,23 @@ from coevo_gym.runs.planning.plan import settings_of
 from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.folder import RunFolder, write_atomic
+from coevo_gym.store.links import linked_folder
 
 _BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
 _OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
 
 
 def run_experiment(
-    chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool = False
+    chosen: Chosen,
+    progress: ProgressSink,
+    stop: StopRequest,
+    *,
+    agreed: bool = False,
+    fresh: bool = False,
 ) -> tuple[ResultTable, CellCounts]:
     """Run an experiment's missing cells, and write its table to its folder.
+
+    With ``fresh``, the identical cells of other tables are not used.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
@@ -55,7 +63,7 @@ def run_experiment(
         chosen, cells, why = omit_rows_lacking_language_model(chosen)
         if why:
             reporter.say(why)
-        counts = run_cells(chosen, cells, reporter, stop, agreed=agreed)
+        counts = run_cells(chosen, cells, reporter, stop, agreed=agreed, fresh=fresh)
         table = build_table(chosen, cells, finished_records(cells), why)
         write_table(chosen.folder, table)
     return table, counts
@@ -272,6 +280,9 @@ def _table_notes(
 ) -> Iterator[str]:
     if len(finished) < len(cells):
         yield f"{len(finished)} of {len(cells)} cells are finished."
+    for cell, _ in finished:
+        if there := linked_folder(cell.folder.path):
+            yield f"{cell.name}: the identical run {there} of another table is used."
     by_mark: dict[str, dict[str, None]] = {}
     for cell, record in finished:
         for row in record.summary["table"]:

@@ -62,6 +62,7 @@ FILE = "cell.json"
 PARTS = ("rollout", "update", "round")
 """Parts of a run's wall time."""
 REACT, TRIALS, TOLD = "react", "trials", "told"
+TRANSFER = "transfer"
 REDRAW = "redraw"
 ONLY_BEFORE = (REACT, TRIALS, TOLD)
 """Measures that are taken only for the policy before training, if a row shows it."""

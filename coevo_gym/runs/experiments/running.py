@@ -12,18 +12,36 @@ from time import monotonic
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
-from coevo_gym.core.spend import Cost
-from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, settings_of_shared_start
-from coevo_gym.runs.experiments.measures import measure_run, missing_measures
+from coevo_gym.runs.experiments.cells import (
+    Cell,
+    CellCounts,
+    Chosen,
+    settings_affecting_result,
+    settings_of_shared_start,
+)
+from coevo_gym.runs.experiments.measures import TRANSFER, measure_run, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
-from coevo_gym.runs.manifest import arithmetic_in, freeze_arithmetic_for, read_manifest
+from coevo_gym.runs.manifest import (
+    IDENTITY,
+    arithmetic_in,
+    freeze_arithmetic_for,
+    read_manifest,
+)
 from coevo_gym.runs.planning.cost import estimate_costs, refuse_if_paid
-from coevo_gym.runs.progress_reports import ProgressSink
+from coevo_gym.runs.progress_reports import PartProgress, ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
-from coevo_gym.runs.train import resume, train
+from coevo_gym.runs.train import RunIdentity, identify_new_run, resume, train
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.folder import RunFolder, append_line, raise_store_errors, read_lines
+from coevo_gym.store.folder import (
+    RunFolder,
+    append_line,
+    raise_store_errors,
+    read_json,
+    read_lines,
+    write_json,
+)
+from coevo_gym.store.links import link_cell, remove_dead_link
 
 
 def copy_shared_start(cell: Cell) -> RunFolder | None:
@@ -103,11 +121,13 @@ def run_cells(
     stop: StopRequest,
     *,
     agreed: bool = False,
+    fresh: bool = False,
 ) -> CellCounts:
     """Run all unfinished cells of an experiment table in order, and measure each cell.
 
     All cells are checked before the first cell is started. ``stop`` is checked at every step
-    boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
+    boundary, and ``agreed`` is True if the user has agreed to the cost of model calls. A new cell
+    that another table has finished becomes a link to that cell, unless ``fresh`` is True.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
@@ -128,8 +148,9 @@ def run_cells(
     for number, cell in enumerate(cells, start=1):
         if stop():
             raise Stopped
+        remove_dead_link(cell.folder.path)
         state, started = cell.state, monotonic()
-        reporter = _CellProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
+        reporter = PartProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
             later_s = sum(spent) / len(spent) * (left - 1) if spent else None
             progress.begin_part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
@@ -138,6 +159,10 @@ def run_cells(
         elif state == "cut":
             resume(cell.folder, reporter, stop)
             counts.resumed += 1
+        elif not fresh and (there := _use_identical_run(cell, measures)):
+            progress.say(f"{reporter.name}: the identical run {there.path} is used.")
+            counts.used += 1
+            state, left = "finished", left - 1
         else:
             _run_new_cell(cell, reporter, stop)
             counts.new += 1
@@ -152,8 +177,51 @@ def run_cells(
     return counts
 
 
+def _use_identical_run(cell: Cell, measures: Sequence[str]) -> RunFolder | None:
+    """Link a cell to another table's identical run, and return this run; None if there is none."""
+    if TRANSFER in measures:  # its stored value depends on the table
+        return None
+    there = find_identical_run(cell)
+    return there if there is not None and link_cell(cell.folder.path, there.path) else None
+
+
+def find_identical_run(cell: Cell) -> RunFolder | None:
+    """Return the finished run of another table that is identical to a new cell, or None.
+
+    Everything must be equal that the result depends on: the settings, the row, the seed, the tasks,
+    the versions of packages, the rounding of numbers, the source code, the data of the benchmark
+    and the files of models. Nothing is identical to a run with a model on a hub, whose files may
+    change.
+    """
+    table, wanted = cell.folder.path.parent, settings_affecting_result(cell.config)
+    mine: RunIdentity | None = None
+    for path in sorted(table.parent.glob(f"*/{cell.name}/{IDENTITY}")):
+        other = RunFolder(path.parent)
+        linked = other.path.is_symlink() or other.path.parent == table
+        if linked or not (other.summary.is_file() and other.manifest.is_file()):
+            continue
+        manifest, config = read_manifest(other)
+        if settings_affecting_result(config) != wanted:
+            continue
+        mine = mine or identify_new_run(cell.resolved)
+        if (
+            read_json(path) == mine.hashes
+            and "" not in mine.hashes.values()
+            and len(manifest["arithmetic"]) == 1
+            and arithmetic_in(manifest).computes_same_bits_as(arithmetic_in(mine.manifest))
+            and all(manifest.get(part) == mine.manifest.get(part) for part in _IDENTICAL)
+        ):
+            return other
+    return None
+
+
+_IDENTICAL = ("schema", "model", "prompt", "plugins", "code", "task_sets", "versions", "marks")
+"""Parts of the manifest that must be equal in identical runs, in addition to the settings."""
+
+
 def _run_new_cell(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
+        write_json(cell.folder.path / IDENTITY, identify_new_run(cell.resolved).hashes)
         source = copy_shared_start(cell)
         if source is not None:
             progress.say(f"  using the warm-up and initial tasks of {source.path.name}")
@@ -174,31 +242,3 @@ def _say_time_left(progress: ProgressSink, name: str, spent: Sequence[float], le
     minutes = sum(spent) / len(spent) * left / 60
     later = f"; about {minutes:.0f} min for the remaining {left}" if left else ""
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
-
-
-class _CellProgress:
-    """A progress display that prefixes all names with the name of an experiment cell."""
-
-    def __init__(self, progress: ProgressSink, name: str) -> None:
-        self.progress, self.name = progress, name
-
-    def begin_part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing, because the progress display counts whole runs, not the parts of a run."""
-
-    def begin_phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        self.progress.begin_phase(f"{self.name}: {name}", total, done, similar=similar)
-
-    def expect_steps(self, steps: int, words: str, *, whole: bool = False) -> None:
-        self.progress.expect_steps(steps, words, whole=whole)
-
-    def update(self, done: int, **facts: str) -> None:
-        self.progress.update(done, **facts)
-
-    def add_steps(self, steps: int, tokens: int) -> None:
-        self.progress.add_steps(steps, tokens)
-
-    def set_cost(self, cost: Cost) -> None:
-        self.progress.set_cost(cost)
-
-    def say(self, text: str) -> None:
-        self.progress.say(text)

@@ -12,7 +12,7 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.checkpoint import Checkpoints
-from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder, is_in_use, read_json
 from coevo_gym.store.progress_file import WorkProgress, read_progress
 from coevo_gym.store.reader import RunReader
@@ -153,15 +153,20 @@ def list_tables() -> list[TableOfRuns]:
     return [_inspect_table(folder) for folder in RunFolder.table_folders()]
 
 
-def require_table(table: str) -> None:
-    """Check that a table of runs with this name exists.
+def find_table(table: str) -> Path:
+    """Return the folder of the table of runs or evaluations with this name.
 
     Raises:
         ConfigError: if there is no such table.
     """
-    if not RunFolder.of_table(RUNS / table):
-        names = ", ".join(folder.name for folder in RunFolder.table_folders()) or "none"
-        raise ConfigError(f"There is no table {table!r} in {RUNS}/. Available tables: {names}.")
+    for root, of_table in ((RUNS, RunFolder.of_table), (EVALS, EvalFolder.of_table)):
+        if of_table(root / table):
+            return root / table
+    folders = (*RunFolder.table_folders(), *EvalFolder.table_folders())
+    names = ", ".join(folder.name for folder in folders) or "none"
+    raise ConfigError(
+        f"There is no table {table!r} in {RUNS}/ or {EVALS}/. Available tables: {names}."
+    )
 
 
 def preset_of(origins: Mapping[str, str]) -> str:

@@ -61,6 +61,19 @@ def find_removable(name: str) -> Removable:
     return item
 
 
+def cells_using(item: Removable) -> list[Path]:
+    """Return the cells of other tables that are links into a folder, and would have to be run."""
+    links = (path for root in (RUNS, EVALS) for path in sorted(root.glob("*/*")))
+    target = item.path.resolve()
+    return [
+        link
+        for link in links
+        if link.is_symlink()
+        and link.resolve().is_relative_to(target)
+        and not link.parent.resolve().is_relative_to(target)
+    ]
+
+
 def delete_removable(item: Removable) -> None:
     """Delete a run, table or evaluation unless a process is writing to it.
 
@@ -83,16 +96,21 @@ def _find_by_name(name: str) -> Iterator[Removable]:
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run is not None and run.is_run():
         yield Removable(run.path, "run", (run.path,), size_of(run.path))
-    for path in (RUNS / name, Path(name)):
-        # Only a folder of runs directly in runs/ is a table, never a folder above it.
-        cells = RunFolder.of_table(path)
-        inside = [cell.path for cell in cells if cell.is_run() and not cell.path.is_symlink()]
-        if inside and path.resolve().parent == RUNS.resolve():
-            yield Removable(path, "table", tuple(inside), size_of(path))
-            break
+    for path in dict.fromkeys((RUNS / name, EVALS / name, Path(name))):
+        # Only a folder of cells directly in runs/ or evals/ is a table, never a folder above it.
+        cells, root = _cells_of_table(path), path.resolve().parent
+        if cells and root in (RUNS.resolve(), EVALS.resolve()):
+            own = tuple(cell for cell in cells if not cell.is_symlink())
+            yield Removable(path, "table", own, size_of(path))
     if evaluation is not None and evaluation.is_evaluation():
         path = evaluation.path
         yield Removable(path, "evaluation", (path,), size_of(path))
+
+
+def _cells_of_table(table: Path) -> list[Path]:
+    """Return the folders of the runs or evaluations in a table's folder."""
+    runs = [cell.path for cell in RunFolder.of_table(table) if cell.is_run()]
+    return runs or [cell.path for cell in EvalFolder.of_table(table) if cell.is_evaluation()]
 
 
 OLD, DAMAGED, PART, EMPTY = (
@@ -129,7 +147,9 @@ def find_freeable() -> list[Freeable]:
     runs += [run for table in RunFolder.table_folders() for run in RunFolder.of_table(table)]
     runs = [run for run in runs if run.is_run() and not is_in_use(run.path)]
     items = [item for run in runs for item in _freeable_in_run(run)]
-    for folder in (EvalFolder(EVALS / name) for name in EvalFolder.names()):
+    evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
+    evals += [one for table in EvalFolder.table_folders() for one in EvalFolder.of_table(table)]
+    for folder in evals:
         if folder.is_evaluation() and not is_in_use(folder.path):
             items += _partial_files(folder.path, folder.path)
     items = [item for item in items if not resolve_if_linked(item.path, RUNS, EVALS)]

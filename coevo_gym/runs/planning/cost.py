@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
@@ -185,6 +185,16 @@ def estimate_evaluation_cost(
         caps=_caps_by_setting(endpoint.caps, "policy.endpoint"),
     )
     return [_apply_total_caps(estimate)]
+
+
+def merge_evaluation_costs(asked: Sequence[CostEstimate]) -> list[CostEstimate]:
+    """Add up the estimates of several evaluations by model, whose caps include all of them."""
+    by_model: dict[str, CostEstimate] = {}
+    for one in asked:
+        known = by_model.get(one.model)
+        by_model[one.model] = one if known is None else _merge_estimates(known, one)
+    whole = (one.model_copy(update={"rounds": None}) for one in by_model.values())
+    return [_apply_total_caps(one) for one in whole]
 
 
 def refuse_if_paid(asked: list[CostEstimate]) -> None:

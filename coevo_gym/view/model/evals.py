@@ -20,12 +20,12 @@ from coevo_gym.runs.folders.listing import inspect_evaluation
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import is_in_use, read_lines
+from coevo_gym.store.links import linked_folder
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, raise_as_damaged
 from coevo_gym.view.filters import EPISODES, select_page
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.library import folder_name
 from coevo_gym.view.model.episodes import Behind, step_views, system_text, tools_of
 from coevo_gym.view.model.run_progress import latest_change
 from coevo_gym.view.model.trajectories import (
@@ -109,6 +109,8 @@ class EvalDetail(Shape):
         protocol: the ``hash`` of the protocol and its ``parts``; null until it is finished.
         cite: the line to cite; "" until it is finished.
         config: all settings that the results depend on, without secrets.
+        used_from: the folder of the identical evaluation that a table uses instead of its own cell;
+            "" for an evaluation in its own folder.
     """
 
     eval: EvalRow
@@ -124,6 +126,7 @@ class EvalDetail(Shape):
     protocol: dict[str, Any] | None
     cite: str
     config: dict[str, Any]
+    used_from: str = ""
 
 
 class EpisodeRow(Sibling):
@@ -270,6 +273,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
         panel=summary.get("panel"),
         protocol=summary.get("protocol"),
         cite=str(summary.get("cite", "")),
+        used_from=linked_folder(evaluation.folder.path),
         config=redact_secrets(
             {key: value for key, value in evaluation.config.items() if key not in _OWN_PLACE}
         ),
@@ -455,7 +459,7 @@ def _eval_row(evaluation: ShownEval) -> EvalRow:
     folder = evaluation.folder
     row = EvalRow(
         id=evaluation.id,
-        name=folder_name(folder.path),
+        name=evaluation.name,
         path=str(folder.path),
         updated_at=latest_change(folder.results, folder.summary, folder.config),
     )

@@ -12,6 +12,8 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.folders.listing import inspect_run, preset_of
 from coevo_gym.runs.table import NO_NUMBERS, RANDOM, WARMUP, TableRow, n_tasks
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.links import linked_folder
 from coevo_gym.store.secrets import redact_secrets
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import Line, RunCollection, ShownRun, raise_as_damaged
@@ -213,8 +215,18 @@ def run_detail(run: ShownRun) -> RunDetail:
         stores=stores,
         config=redact_secrets(manifest["config"]),
         manifest=redact_secrets({k: v for k, v in manifest.items() if k != "config"}),
-        notes=(*answer_warnings(usage_by_purpose(rounds)), *_remarks(config, manifest)),
+        notes=(
+            *_link_remark(run.folder),
+            *answer_warnings(usage_by_purpose(rounds)),
+            *_remarks(config, manifest),
+        ),
     )
+
+
+def _link_remark(folder: RunFolder) -> Iterator[str]:
+    """Yield a note if the run belongs to another table that had the identical cell."""
+    if there := linked_folder(folder.path):
+        yield f"This table uses the identical run {there}, which was not run again."
 
 
 def run_rows_for_terminal(collection: RunCollection) -> list[RunRow]:

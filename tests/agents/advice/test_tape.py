@@ -287,3 +287,35 @@ def test_a_scope_is_left_on_an_exception() -> None:
     with pytest.raises(ZeroDivisionError), scopes("round-1"), scopes("draft-1"):
         raise ZeroDivisionError
     assert scopes.path == ""
+
+
+def of_episode(text: str, episode: str) -> Prompt:
+    return Prompt((Message("user", text),), episode=episode)
+
+
+def test_episodes_do_not_share_the_answers_to_equal_requests(store: StoreOf) -> None:
+    model = Counting()
+    tape = Tape(model, store(), "fill", model="m", by_episode=True)
+    first = tape.generate([of_episode("hello", "a"), of_episode("hello", "b")])
+    assert [one.text for one in first] == ["answer 1", "answer 2"]
+    # Episode a is finished and not run again; b begins anew, and gets its own answer.
+    again = Tape(model, store(), "fill", model="m", by_episode=True)
+    (answer,) = again.generate([of_episode("hello", "b")])
+    assert (answer.text, answer.usage.cached, model.n) == ("answer 2", 1, 2)
+    (answer,) = again.generate([of_episode("hello", "b")])
+    assert (answer.text, model.n) == ("answer 3", 3)
+
+
+def test_a_lost_answer_of_an_episode_is_requested_again(store: StoreOf) -> None:
+    class Losing:
+        finish = Finish.LOST
+
+        def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            return [Completion("", None, self.finish) for _ in requests]
+
+    model = Losing()
+    tape = Tape(model, store(), "fill", model="m", by_episode=True)
+    assert tape.generate([of_episode("hello", "a")])[0].finish is Finish.LOST
+    model.finish = Finish.STOP
+    again = Tape(model, store(), "fill", model="m", by_episode=True)
+    assert again.generate([of_episode("hello", "a")])[0].finish is Finish.STOP

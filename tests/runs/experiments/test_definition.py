@@ -12,6 +12,7 @@ from rich.console import Console
 from coevo_gym.cli import output
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, load_config
+from coevo_gym.runs.config.table_files import parse_seeds
 from coevo_gym.runs.experiments.cells import (
     choose_cells,
     find_budget,
@@ -23,7 +24,6 @@ from coevo_gym.runs.experiments.definition import (
     default_budgets,
     experiment_names,
     load_experiment,
-    parse_seeds,
 )
 from coevo_gym.runs.experiments.measures import MEASURES
 from coevo_gym.runs.experiments.needs import needs_of
@@ -165,7 +165,7 @@ def test_a_row_label_shows_the_value_set_at_each_budget() -> None:
 
 WRONG = [
     ('title = "x"', "benchmarks: Field required"),
-    ("colour = 1", "colour: Extra inputs are not permitted"),
+    ("colour = 1", "colour: there is no key 'colour'. Choose one of: name, title"),
     ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
     ('baselines = ["none"]', "row 'static' has an unknown baseline, 'none'"),
     ("baselines = [", "as TOML: "),

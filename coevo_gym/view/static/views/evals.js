@@ -151,6 +151,7 @@
           coevo.policyOf(data.eval),
           `${data.eval.benchmark}, ${data.eval.split} tasks`,
           data.eval.source && `from ${data.eval.source}`,
+          data.used_from && `used from ${data.used_from}, where it was played`,
         ].filter(Boolean).join(" · ")} ${!data.eval.finished && html`<${Tag} tone="accent">${data.eval.running ? "running" : "not finished"}<//>`}</p>
         ${data.notice && html`<p class="notice" role="note">${data.notice}</p>`}
         <${Figures} of=${figuresOf(data)} />

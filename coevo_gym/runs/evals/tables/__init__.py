@@ -1,0 +1,1 @@
+"""Tables of evaluations: several models on several benchmarks, defined in one TOML file."""
