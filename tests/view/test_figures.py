@@ -24,6 +24,8 @@ from coevo_gym.runs.manifest import SCHEMA
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.collection import RunCollection, ShownRun
 from coevo_gym.view.export.curve import COLOURS
+from coevo_gym.view.export.gathering import responses_to_export
+from coevo_gym.view.export.write import export_pages
 from coevo_gym.view.figure import CurveChart, FigureSize, RowChart, table_chart, write_figure
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.curves import Axis, MeanCurve, mean_curves, metric_names
@@ -302,6 +304,11 @@ def test_a_table_from_a_file_of_cells_is_shown_with_its_curves(tmp_path: Path) -
     curves = table_curves(collection, "lm_first").curves
     assert [one.label for one in curves] == [one.label for one in chart.curves]
     assert curves[0].mean == chart.curves[0].mean
+    answers = {answer.path: answer.value for answer in responses_to_export(collection)}
+    assert answers["tables/lm_first"]["title"] == table.title
+    assert len(answers["tables/lm_first/curves"]["curves"]) == 3
+    page = export_pages(collection.library, tmp_path / "table.html").page
+    assert page.read_text(encoding="utf-8").count('data-home="tables/lm_first"') == 1
 
 
 def test_a_table_that_is_not_written_yet_shows_its_runs(tmp_path: Path) -> None:
