@@ -165,7 +165,7 @@ def test_a_row_label_shows_the_value_set_at_each_budget() -> None:
 
 WRONG = [
     ('title = "x"', "benchmarks: Field required"),
-    ("colour = 1", "colour: there is no key 'colour'. Choose one of: name, title"),
+    ("colour = 1", "colour: there is no key 'colour'. Did you mean 'columns'?"),
     ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
     ('baselines = ["none"]', "row 'static' has an unknown baseline, 'none'"),
     ("baselines = [", "as TOML: "),
