@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import sys
 import weakref
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from coevo_gym import cli
+from coevo_gym.core.trajectory_json import WALL_TIMES as STEP_TIMES
 from coevo_gym.runs import train
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
@@ -56,12 +58,25 @@ def rounds(run: Path) -> list[tuple[Any, ...]]:
     return repeatable
 
 
+def episodes(run: Path) -> list[tuple[Any, ...]]:
+    """The rows of a run's episodes, without the wall times of their steps."""
+    repeatable = []
+    for *row, body, _checksum in rows(run, "trajectories"):
+        episode = json.loads(zlib.decompress(body))
+        for step in episode["steps"]:
+            for name in STEP_TIMES:
+                step.pop(name)
+        repeatable.append((*row, episode))
+    return repeatable
+
+
 def assert_same(run: Path, other: Path) -> None:
     """The same tasks, episodes, rounds, metrics, table and weights, but for wall times."""
     assert read_json(run / "summary.json") == read_json(other / "summary.json")
     assert metrics(run) == metrics(other)
-    for table in ("tasks", "groups", "signals", "trajectories", "verdicts", "lineage"):
+    for table in ("tasks", "groups", "signals", "verdicts", "lineage"):
         assert rows(run, table) == rows(other, table)
+    assert episodes(run) == episodes(other)
     assert rounds(run) == rounds(other)
     assert rows(run, "results", "key, round_id") == rows(other, "results", "key, round_id")
 
