@@ -138,7 +138,7 @@ def test_the_seconds_of_a_batch_add_up_to_its_duration(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(100))
-    time = SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    time = SimpleNamespace(perf_counter=lambda: float(next(clock)), monotonic=lambda: 0.0)
     monkeypatch.setattr("coevo_gym.agents.endpoint.openai_policy.time", time)
     with endpoint(server) as policy:
         completions = policy.generate(prompts("a", "b", "c"))
