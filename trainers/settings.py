@@ -23,6 +23,14 @@ from coevo_gym.core.own_code import is_import_path
 from coevo_gym.core.registry import LEARNERS
 from coevo_gym.core.task import FrozenModel
 
+OptimizerName = Literal["adamw", "adamw_8bit", "adamw_offload"]
+"""Name of an optimiser: AdamW with its moments in fp32, in 8 bits, or in main memory."""
+NEEDS_TORCHAO = "The optimizer adamw_8bit needs torchao."
+OFFLOAD_NEEDS_GPU = (
+    "The optimizer adamw_offload moves AdamW's moments from a GPU to main memory, but this model "
+    "is on a CPU, where they are in main memory anyway. Set optimizer to adamw."
+)
+
 
 class LearnerSettings(FrozenModel):
     """Base class for the settings of a learner."""
@@ -44,6 +52,11 @@ class UpdateConfig(LearnerSettings):
     loss: str | None = None
     """Your own loss as ``file.py:function`` or ``module:function``; None for the clipped surrogate
     with a KL penalty."""
+    optimizer: OptimizerName = "adamw"
+    """Storage of AdamW's two moments. ``adamw``: on the device in fp32, 8 bytes per trained weight.
+    ``adamw_8bit``: on the device in 8 bits, about 2 bytes per weight, with torchao (`pip install
+    '.[torchao]'`); updates differ slightly. ``adamw_offload``: in main memory, for a GPU; updates
+    are those of ``adamw``, but each step copies 16 bytes per weight between GPU and main memory."""
     lr: float = Field(default=1e-3, gt=0)
     """AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set."""
     lr_warmup_steps: int = Field(default=0, ge=0)
@@ -184,8 +197,10 @@ CLIPS_NEVER_ACT = (
 class ImitationConfig(FrozenModel):
     """Settings for supervised fine-tuning. The defaults suit the tiny policy."""
 
+    optimizer: OptimizerName = "adamw"
+    """Storage of AdamW's two moments; see ``learner.optimizer``."""
     lr: float = Field(default=3e-3, gt=0)
-    """Adam's learning rate; there is no weight decay."""
+    """AdamW's learning rate; there is no weight decay."""
     batch_decisions: int = Field(default=64, ge=1)
     """Decisions (for language models: training sequences) per optimiser step."""
     batch_tokens: int = Field(default=16_384, ge=1)

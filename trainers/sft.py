@@ -24,7 +24,7 @@ from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.update.batch import split_rows
-from coevo_gym.trainers.update.optimizer import GuardedOptimizer
+from coevo_gym.trainers.update.optimizer import GuardedOptimizer, make_adamw
 
 with explain_missing("Training needs PyTorch.", "train"):
     import torch
@@ -144,7 +144,7 @@ class Imitator:
         self._train, self._watch = _hold_out(demonstrations, self.config, self._rng)
         weights = list(policy.parameters())
         self._optimizer = GuardedOptimizer(
-            torch.optim.Adam(weights, lr=self.config.lr, fused=True),
+            make_adamw(self.config.optimizer, (weights, self.config.lr)),
             max_grad_norm=self.config.max_grad_norm,
         )
         self.steps_per_epoch = math.ceil(len(self._train) / self.config.batch_decisions)

@@ -342,8 +342,9 @@ class TokenStream:
             self._overflown.append(key)
             return
         temperature, most = prompt.sampling
+        sampler = self._refresh_sampler()  # may fail; then no seed shall be drawn
         ask = Ask(ids, float(temperature), min(most, room), policy._seed_of(prompt))
-        self._refresh_sampler().add(key, ask)
+        sampler.add(key, ask)
         self._asked[key] = _Asked(ask, trained, policy.version)
 
     def step(self) -> list[tuple[int, Completion]]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
+import tempfile
 from collections.abc import (
     Callable,
     Collection,
@@ -24,6 +26,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KeyT = TypeVar("KeyT", bound=Hashable)
+_Memory = Literal["weights", "kv_cache"]
 LM_HEAD = "lm_head.weight"
 COLDEST = 0.01
 """Lowest temperature above 0 that vLLM supports."""
@@ -61,6 +65,14 @@ class VLLMConfig(FrozenModel):
     fraction of the machine's RAM."""
     enforce_eager: bool = False
     """Start faster, without compiled kernels and CUDA graphs. Decoding is then slower."""
+    sleep: bool = False
+    """True to free vLLM's memory during updates, for a GPU. Its weights are loaded again before the
+    next answer."""
+    adapter: Literal["merged", "alone"] = "merged"
+    """The weights that vLLM gets after an update of a LoRA adapter: all weights, with the adapter
+    ``merged``, or the adapter ``alone``. vLLM then adds the adapter to its own copy of the model in
+    each step. This hands over much less and does not round the adapter's changes to the digits of
+    the model's weights, but sampling is somewhat slower."""
 
 
 def import_vllm() -> Any:
@@ -85,11 +97,19 @@ class VLLMEngine:
 
     A prompt and its answer together have at most ``max_context`` tokens.
 
+    Args:
+        folder: folder of the model.
+        config: settings for sharing the machine.
+        max_context: maximum number of tokens of a prompt with its answer.
+        dtype: precision of the weights.
+        lora_rank: maximum rank of adapters for :meth:`load_adapter`; 0 for none.
+
     Attributes:
         holds: identifier of the loaded weights, which the caller sets; initially None.
+        n_sleeps: number of times that the engine went to sleep.
 
     Raises:
-        ConfigError: if a launcher has started several processes.
+        ConfigError: if a launcher has started several processes, or vLLM does not support the rank.
         ImportError: if vLLM is not installed.
         ModelError: if the folder has no weights, or vLLM cannot run the model.
     """
@@ -101,12 +121,17 @@ class VLLMEngine:
         *,
         max_context: int,
         dtype: Literal["bfloat16", "float16", "float32"],
+        lora_rank: int = 0,
     ) -> None:
         config = config or VLLMConfig()
         _require_one_process()
         self.holds: object = None
+        self.n_sleeps = 0
         self._running: dict[str, VLLMRequest] = {}
-        self._n_started = 0
+        self._paused: list[VLLMRequest] = []  # requests that go on with the next weights
+        self._asleep: set[_Memory] = set()
+        self._n_started = self._n_adapters = 0
+        self._adapters: list[_Adapter] = []  # the last one is for new requests
         self._shapes = checkpoint_shapes(folder)
         self._vllm, cache = import_vllm(), config.kv_cache_gib
         with _preserve_process_state():
@@ -122,7 +147,9 @@ class VLLMEngine:
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
                     enforce_eager=config.enforce_eager,
+                    enable_sleep_mode=config.sleep,
                     use_tqdm_on_load=False,
+                    **_lora_settings(lora_rank),
                 )
             except (ValueError, RuntimeError, OSError) as error:
                 raise ModelError(
@@ -145,8 +172,11 @@ class VLLMEngine:
         name = str(self._n_started)
         params = self._sampling_params(request)
         prompt = {"prompt_token_ids": [*request.ask.prompt, *request.ids]}
+        if request.adapter is None and self._adapters:
+            request.adapter = self._adapters[-1]
+        lora = None if request.adapter is None else request.adapter.request
         with self._attribute_errors():
-            self._llm.llm_engine.add_request(name, prompt, params)
+            self._llm.llm_engine.add_request(name, prompt, params, lora_request=lora)
         self._running[name] = request
 
     def step(self) -> None:
@@ -171,6 +201,7 @@ class VLLMEngine:
         self._llm.llm_engine.abort_request(names)
         for name in names:
             del self._running[name]
+        self._paused = [request for request in self._paused if request not in requests]
 
     @contextmanager
     def _attribute_errors(self) -> Iterator[None]:
@@ -192,10 +223,75 @@ class VLLMEngine:
         """
         self.holds = None
         check_shapes({name: tuple(value.shape) for name, value in weights()}, self._shapes)
+        with self._requests_paused():
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
+
+    def load_adapter(self, save: Callable[[Path], None]) -> None:
+        """Load an adapter for all requests that start from now on; running requests keep theirs.
+
+        ``save`` writes the adapter to a folder in PEFT's format. The folder is in memory where
+        possible, and is deleted when no request uses the adapter any more.
+
+        Raises:
+            ModelError: if vLLM cannot load the adapter.
+        """
+        self.holds = None
+        if self._asleep:
+            with self._requests_paused():
+                pass
+        self._n_adapters += 1
+        folder = tempfile.TemporaryDirectory(prefix="coevo-adapter-", dir=_memory_folder())
+        save(Path(folder.name))
+        name = f"adapter-{self._n_adapters}"
+        lora = self._vllm.lora.request.LoRARequest(name, self._n_adapters, folder.name)
+        try:
+            self._llm.llm_engine.add_lora(lora)
+        except (ValueError, RuntimeError, KeyError, OSError) as error:
+            raise ModelError(f"vLLM could not load the adapter: {error}") from error
+        used = {request.adapter for request in self._running.values()}
+        for adapter in [one for one in self._adapters if one not in used]:
+            self._llm.llm_engine.remove_lora(adapter.request.lora_int_id)
+            adapter.folder.cleanup()
+            self._adapters.remove(adapter)
+        self._adapters.append(_Adapter(lora, folder))
+
+    def sleep(self) -> None:
+        """Free the GPU memory of weights and cache until weights or an adapter are next loaded.
+
+        Without adapters, the weights are dropped; with adapters, they are moved to main memory.
+        Running requests go on after the next weights are loaded.
+
+        Raises:
+            ModelError: if vLLM cannot free its memory.
+        """
+        if self._asleep:
+            return
+        self.holds = None
+        self.n_sleeps += 1
+        self._pause_requests()
+        try:
+            self._llm.sleep(level=1 if self._adapters else 2)
+        except (ValueError, RuntimeError, AssertionError) as error:
+            raise ModelError(f"vLLM could not free its memory for the update: {error}") from error
+        self._asleep = {"weights", "kv_cache"}
+
+    def _pause_requests(self) -> None:
         running = [*self._running.values()]
         self.stop(running)
+        self._paused += running
+
+    @contextmanager
+    def _requests_paused(self) -> Iterator[None]:
+        """Pause all requests for a ``with`` block that loads weights, and wake the engine.
+
+        Raises:
+            ModelError: if loading fails.
+        """
+        self._pause_requests()
         try:
-            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
+            self._wake_up("weights")
+            yield
+            self._wake_up("kv_cache")
             forgotten = self._llm.reset_prefix_cache()
         except (ValueError, RuntimeError, KeyError, AssertionError) as error:
             raise ModelError(f"vLLM could not load the new weights: {error}") from error
@@ -203,8 +299,17 @@ class VLLMEngine:
             raise ModelError(
                 "vLLM could not clear the old weights' prefix cache: requests are still running."
             )
-        for request in running:
+        paused, self._paused = self._paused, []
+        for request in paused:
             self.start(request)
+
+    def _wake_up(self, part: _Memory) -> None:
+        import torch
+
+        if part in self._asleep:
+            torch.cuda.empty_cache()  # otherwise, vLLM cannot take PyTorch's unused blocks
+            self._llm.wake_up(tags=[part])
+            self._asleep.remove(part)
 
     def _sampling_params(self, request: VLLMRequest) -> Any:
         ask, n_begun = request.ask, len(request.ids)
@@ -227,6 +332,12 @@ class VLLMEngine:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class _Adapter:
+    request: Any  # vLLM's LoRARequest
+    folder: tempfile.TemporaryDirectory[str]
+
+
 class VLLMRequest:
     """An answer that vLLM samples.
 
@@ -236,12 +347,14 @@ class VLLMRequest:
         ids: token ids so far.
         logprobs: their log-probabilities; 0 if greedy.
         has_ended: True if the answer is complete.
+        adapter: the adapter that it is sampled with; None before its start, and without adapters.
     """
 
     def __init__(self, ask: Ask, stop_ids: Sequence[int], begun: Sampled) -> None:
         self.ask, self.stop_ids = ask, stop_ids
         self.ids, self.logprobs = list(begun.ids), list(begun.logprobs)
         self.has_ended = False
+        self.adapter: _Adapter | None = None
 
     def receive(self, output: Any) -> None:
         """Add the new tokens in one of vLLM's outputs.
@@ -316,6 +429,77 @@ class VLLMSampler(Generic[KeyT]):
             Unfinished(key, one.ask, Sampled(tuple(one.ids), tuple(one.logprobs)))
             for key, one in requests.items()
         ]
+
+
+def check_vllm_settings(lora_rank: int, vllm: VLLMConfig, *, has_gpu: bool) -> None:
+    """Check that vLLM's settings suit the device and the trained weights.
+
+    Raises:
+        ConfigError: if they do not.
+    """
+    if vllm.sleep and not has_gpu:
+        raise ConfigError(
+            "policy.vllm.sleep frees a GPU's memory during updates, but this run uses a CPU. Set "
+            "policy.vllm.sleep to false."
+        )
+    if vllm.adapter == "alone" and not lora_rank:
+        raise ConfigError(
+            "policy.vllm.adapter is 'alone', but all weights are trained (policy.model.lora_rank "
+            "is 0). Set a rank, or policy.vllm.adapter to 'merged'."
+        )
+    _lora_settings(lora_rank if vllm.adapter == "alone" else 0)
+
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_N_ADAPTERS = 2  # that requests can use at once: the new one, and that of requests in progress
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+_ADAPTER_BYTES = 2**31  # at least the size of an adapter's file
+
+
+def adapter_bytes(rank: int, size: int) -> int:
+    """Return the memory that vLLM reserves for adapters, in bytes.
+
+    Args:
+        rank: rank of the adapter.
+        size: bytes of the adapter in the engine's precision.
+    """
+    return _N_ADAPTERS * size * _supported_rank(rank) // rank
+
+
+def _lora_settings(rank: int) -> dict[str, Any]:
+    """Return the settings of vLLM for adapters up to a rank; {} for none.
+
+    Raises:
+        ConfigError: if vLLM does not support the rank.
+    """
+    if not rank:
+        return {}
+    return {
+        "enable_lora": True,
+        "max_lora_rank": _supported_rank(rank),
+        "max_loras": _N_ADAPTERS,
+    }
+
+
+def _supported_rank(rank: int) -> int:
+    """Return the lowest rank that vLLM supports and that is not below the given rank.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    if rank > _RANKS[-1]:
+        raise ConfigError(
+            f"vLLM supports adapters up to rank {_RANKS[-1]}, got lora_rank = {rank}. Set "
+            "policy.vllm.adapter to merged."
+        )
+    return next(one for one in _RANKS if one >= rank)
+
+
+def _memory_folder() -> Path | None:
+    """Return a folder in memory with room for an adapter, or None if there is none."""
+    if not _SHARED_MEMORY.is_dir() or shutil.disk_usage(_SHARED_MEMORY).free < _ADAPTER_BYTES:
+        return None
+    return _SHARED_MEMORY
 
 
 def _require_one_process() -> None:

@@ -42,7 +42,7 @@ from coevo_gym.runs.evolving.evolver_models import Asked, AskedExplorer, Models
 from coevo_gym.runs.panels.leaks import refuse_leaks
 from coevo_gym.runs.panels.panel_files import EVALUATED, find_panel, is_panel, tasks_of_panel
 from coevo_gym.runs.planning.device import device_here
-from coevo_gym.runs.planning.memory import simultaneous_episodes
+from coevo_gym.runs.planning.memory import check_memory_settings, simultaneous_episodes
 from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 from coevo_gym.runs.tasks.demonstrations import read_demonstrations
 
@@ -302,9 +302,11 @@ class Assembly:
         """Check that a run with these settings is possible.
 
         Raises:
-            ConfigError: if a method cannot be found, an arm sets a key that it may not set, or a
-                model cannot do its task.
+            ConfigError: if a method cannot be found, an arm sets a key that it may not set, a model
+                cannot do its task, or settings that save memory do not suit the machine.
+            ImportError: if the package of an optimiser is not installed.
         """
+        check_memory_settings(self.config)
         parts: list[ArmConfig | RunConfig] = [self.config, *self.arms.values()]
         for settings in parts:
             if settings.explorer.kind == "model":

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
+from coevo_gym.agents.lm import vllm_engine  # noqa: E402
 from coevo_gym.agents.lm.answers import Ask, Sampled, run_to_end  # noqa: E402
 from coevo_gym.agents.lm.vllm_engine import (  # noqa: E402
     LM_HEAD,
@@ -24,6 +25,7 @@ from coevo_gym.agents.lm.vllm_engine import (  # noqa: E402
     VLLMEngine,
     VLLMSampler,
     check_shapes,
+    check_vllm_settings,
     checkpoint_shapes,
 )
 from coevo_gym.core.errors import ConfigError, ModelError  # noqa: E402
@@ -51,14 +53,39 @@ class FakeLLM:
         self.loaded: list[str] = []
         self.asked: list[Any] = []
         self.running: dict[str, list[int]] = {}
+        self.adapters: dict[str, int] = {}  # of running requests
+        self.files: dict[int, list[str]] = {}  # of the adapters, as they were loaded
+        self.events: list[str] = []
 
     @property
     def llm_engine(self) -> FakeLLM:
         return self
 
-    def add_request(self, name: str, prompt: Any, params: Any) -> None:
+    def add_request(self, name: str, prompt: Any, params: Any, *, lora_request: Any) -> None:
+        assert not self.is_asleep
         self.asked.append((prompt, params))
         self.running[name] = [5, 6]
+        if lora_request is not None:
+            assert lora_request.lora_int_id in self.files
+            self.adapters[name] = lora_request.lora_int_id
+
+    @property
+    def is_asleep(self) -> bool:
+        return bool(self.events) and self.events[-1] != "wake up kv_cache"
+
+    def sleep(self, level: int) -> None:
+        assert not self.running
+        self.events.append(f"sleep {level}")
+
+    def wake_up(self, tags: list[str]) -> None:
+        self.events += [f"wake up {tag}" for tag in tags]
+
+    def add_lora(self, request: Any) -> None:
+        self.files[request.lora_int_id] = os.listdir(request.lora_path)
+
+    def remove_lora(self, number: int) -> None:
+        assert number not in [self.adapters.get(name) for name in self.running]
+        del self.files[number]
 
     def abort_request(self, names: list[str]) -> None:
         for name in names:
@@ -81,10 +108,16 @@ class FakeLLM:
 
     def collective_rpc(self, method: str, kwargs: Any) -> None:
         assert method == "reload_weights"
+        assert not self.is_asleep or self.events[-1] == "wake up weights"
         self.loaded += [name for name, _ in kwargs["weights_iterator"]]
 
     def reset_prefix_cache(self) -> bool:
         return self.resets and not self.running
+
+
+class FakeLoRARequest(SimpleNamespace):
+    def __init__(self, name: str, number: int, path: str) -> None:
+        super().__init__(lora_name=name, lora_int_id=number, lora_path=path)
 
 
 @pytest.fixture
@@ -99,6 +132,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(
         LLM=FakeLLM,
         SamplingParams=lambda **settings: settings,
+        lora=SimpleNamespace(request=SimpleNamespace(LoRARequest=FakeLoRARequest)),
         sampling_params=SimpleNamespace(RequestOutputKind=SimpleNamespace(DELTA="delta")),
     )
     monkeypatch.setitem(sys.modules, "vllm", module)
@@ -109,6 +143,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def engine(folder: Path, fake: None) -> VLLMEngine:
     return VLLMEngine(folder, max_context=10, dtype="float32")
+
+
+def weights() -> Iterator[tuple[str, Any]]:
+    return ((name, torch.zeros(shape)) for name, shape in GIVEN.items())
 
 
 def sample(engine: VLLMEngine, asks: Sequence[Ask], stop_ids: Sequence[int] = ()) -> list[Sampled]:
@@ -213,7 +251,7 @@ def test_requests_go_on_after_their_tokens_when_weights_are_loaded(engine: VLLME
     sampler = VLLMSampler[int](engine, [])
     sampler.add(0, ASK)
     sampler.step()
-    engine.load_weights(lambda: ((name, torch.zeros(shape)) for name, shape in GIVEN.items()))
+    engine.load_weights(weights)
     prompt, params = engine._llm.asked[-1]
     assert prompt == {"prompt_token_ids": [*ASK.prompt, 5]}
     assert params["max_tokens"] == ASK.max_tokens - 1
@@ -229,6 +267,125 @@ def test_withdrawn_requests_are_aborted(engine: VLLMEngine) -> None:
     assert (key, ask, begun) == (7, ASK, ((5,), (-0.5,)))
     assert engine._llm.running == {}
     assert len(sampler) == 0
+
+
+def test_a_sleeping_engine_wakes_with_the_next_weights(engine: VLLMEngine) -> None:
+    sampler = VLLMSampler[int](engine, [])
+    sampler.add(0, ASK)
+    sampler.step()
+    engine.holds = "old weights"
+    engine.sleep()
+    engine.sleep()
+    assert engine.holds is None
+    assert engine.n_sleeps == 1
+    assert engine._llm.events == ["sleep 2"]
+    engine.load_weights(weights)
+    assert engine._llm.events == ["sleep 2", "wake up weights", "wake up kv_cache"]
+    ((_, answer),) = run_to_end(sampler)
+    assert answer.ids == (5, 5, 6)
+    engine.load_weights(weights)
+    assert len(engine._llm.events) == 3
+
+
+def test_a_request_withdrawn_during_sleep_does_not_go_on(engine: VLLMEngine) -> None:
+    sampler = VLLMSampler[int](engine, [])
+    sampler.add(0, ASK)
+    sampler.step()
+    engine.sleep()
+    ((_, _, begun),) = sampler.withdraw()
+    assert begun.ids == (5,)
+    engine.load_weights(weights)
+    assert engine._llm.running == {}
+
+
+def test_requests_go_on_after_weights_that_could_not_be_loaded(
+    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = VLLMSampler[int](engine, [])
+    sampler.add(0, ASK)
+    sampler.step()
+    engine.sleep()
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeLLM, "resets", False)
+        with pytest.raises(ModelError, match="could not clear"):
+            engine.load_weights(weights)
+    engine.load_weights(weights)
+    ((_, answer),) = run_to_end(sampler)
+    assert answer.ids == (5, 5, 6)
+
+
+def save(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").write_bytes(b"weights")
+
+
+def test_running_requests_keep_their_adapter(folder: Path, fake: None) -> None:
+    engine = VLLMEngine(folder, max_context=10, dtype="float32", lora_rank=12)
+    assert FakeLLM.made["enable_lora"] is True
+    assert FakeLLM.made["max_lora_rank"] == 16
+    llm = engine._llm
+    engine.load_adapter(save)
+    assert llm.files == {1: ["adapter_model.safetensors"]}
+    first = VLLMSampler[int](engine, [])
+    first.add(0, ASK)
+    engine.load_adapter(save)
+    second = VLLMSampler[int](engine, [])
+    second.add(0, ASK)
+    assert llm.adapters == {"1": 1, "2": 2}
+    assert llm.files.keys() == {1, 2}
+    engine.load_adapter(save)
+    assert llm.files.keys() == {1, 2, 3}
+    run_until_empty(first)
+    run_until_empty(second)
+    engine.load_adapter(save)
+    assert llm.files.keys() == {4}
+    assert llm.loaded == []  # the model's own weights are never loaded again
+
+
+def run_until_empty(sampler: VLLMSampler[int]) -> None:
+    assert [answer.ids for _, answer in run_to_end(sampler)] == [(5, 6)]
+
+
+def test_the_files_of_an_adapter_are_deleted_when_it_is_replaced(
+    folder: Path, fake: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine, "_SHARED_MEMORY", tmp_path)
+    engine = VLLMEngine(folder, max_context=10, dtype="float32", lora_rank=8)
+    before = set(tmp_path.iterdir())
+    for _ in range(3):
+        engine.load_adapter(save)
+        assert len(set(tmp_path.iterdir()) - before) == 1
+
+
+def test_an_engine_with_an_adapter_keeps_its_weights_while_it_sleeps(
+    folder: Path, fake: None
+) -> None:
+    engine = VLLMEngine(folder, max_context=10, dtype="float32", lora_rank=8)
+    engine.load_adapter(save)
+    sampler = VLLMSampler[int](engine, [])
+    sampler.add(0, ASK)
+    sampler.step()
+    engine.sleep()
+    engine.load_adapter(save)
+    assert engine._llm.events == ["sleep 1", "wake up weights", "wake up kv_cache"]
+    assert [*engine._llm.adapters.values()] == [1, 1]
+    ((_, answer),) = run_to_end(sampler)
+    assert answer.ids == (5, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rank", "has_gpu", "message"),
+    [
+        ({"sleep": True}, 0, False, "sleep frees a GPU's memory .* uses a CPU"),
+        ({"adapter": "alone"}, 0, True, "all weights are trained"),
+        ({"adapter": "alone"}, 513, True, "up to rank 512, got lora_rank = 513"),
+    ],
+)
+def test_settings_that_do_not_suit_the_run_are_refused(
+    settings: dict[str, Any], rank: int, has_gpu: bool, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_vllm_settings(rank, VLLMConfig(**settings), has_gpu=has_gpu)
+    check_vllm_settings(8, VLLMConfig(**settings), has_gpu=True)
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(engine: VLLMEngine) -> None:
@@ -258,7 +415,7 @@ def test_a_prefix_cache_that_cannot_be_cleared_raises(
 ) -> None:
     monkeypatch.setattr(FakeLLM, "resets", False)
     with pytest.raises(ModelError, match="could not clear the old weights' prefix cache"):
-        engine.load_weights(lambda: ((name, torch.zeros(shape)) for name, shape in GIVEN.items()))
+        engine.load_weights(weights)
 
 
 def test_weight_names_that_match_the_checkpoint_are_accepted() -> None:

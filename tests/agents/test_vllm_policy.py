@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
 
 from coevo_gym.agents.lm import vllm_policy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMRequest  # noqa: E402
 from coevo_gym.agents.lm.vllm_policy import VLLMPolicy  # noqa: E402
-from coevo_gym.core.errors import ModelError  # noqa: E402
+from coevo_gym.core.errors import ConfigError, ModelError  # noqa: E402
 from coevo_gym.core.seams import Finish, Message, Prompt, Sampling  # noqa: E402
 from coevo_gym.core.trajectory import TokenDecision  # noqa: E402
 from tests.agents.sampling import sample  # noqa: E402
@@ -30,9 +32,13 @@ class StandIn:
 
     takes_weights = True
 
-    def __init__(self, folder: Path, config: Any, *, max_context: int, dtype: str) -> None:
-        assert (config, max_context, dtype) == (VLLMConfig(kv_cache_gib=1), 64, "float32")
+    def __init__(
+        self, folder: Path, config: Any, *, max_context: int, dtype: str, lora_rank: int
+    ) -> None:
+        assert (config.kv_cache_gib, max_context, dtype) == (1, 64, "float32")
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        self.lora_rank, self.n_sleeps = lora_rank, 0
+        self.adapter: Any = None
         self.holds: object = None
         self.loads = 0
         self.seeds: list[tuple[int, ...]] = []
@@ -43,6 +49,21 @@ class StandIn:
         self.loads += 1
         if self.takes_weights:
             self.model.load_state_dict(dict(weights()))
+
+    def load_adapter(self, save: Callable[[Path], None]) -> None:
+        self.holds = None
+        self.loads += 1
+        with TemporaryDirectory() as folder:
+            save(Path(folder))
+            if self.adapter is None:
+                self.adapter = peft.PeftModel.from_pretrained(self.model, folder)
+                self.model = self.adapter.get_base_model()
+            weights = peft.load_peft_weights(folder, device="cpu")
+            peft.set_peft_model_state_dict(self.adapter, weights)
+
+    def sleep(self) -> None:
+        self.holds = None
+        self.n_sleeps += 1
 
     def start(self, request: VLLMRequest) -> None:
         self.seeds.append(request.ask.seed)
@@ -71,6 +92,15 @@ def policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> VLLMPolicy:
     monkeypatch.setattr(vllm_policy, "import_vllm", lambda: None)
     config = ModelConfig(path=str(folder), device="cpu", max_context=64)
     return VLLMPolicy(config, VLLMConfig(kv_cache_gib=1), seed=0)
+
+
+@pytest.fixture
+def adapted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> VLLMPolicy:
+    """A policy that hands over its adapter alone."""
+    monkeypatch.setattr(vllm_policy, "VLLMEngine", StandIn)
+    monkeypatch.setattr(vllm_policy, "import_vllm", lambda: None)
+    config = ModelConfig(path=str(folder), device="cpu", max_context=64, lora_rank=4)
+    return VLLMPolicy(config, VLLMConfig(kv_cache_gib=1, adapter="alone"), seed=0)
 
 
 def change(policy: VLLMPolicy) -> None:
@@ -160,3 +190,61 @@ def test_a_hub_id_is_resolved_to_its_cached_folder(
     path = vllm_policy._model_folder("org/tiny")
     assert (path / "config.json").samefile(folder / "config.json")
     assert vllm_policy._model_folder(str(folder)) == folder
+
+
+def test_an_adapter_is_handed_over_alone(adapted: VLLMPolicy) -> None:
+    engine: Any = adapted.engine
+    assert engine.lora_rank == 4
+    adapted.generate([LOOK])
+    with torch.no_grad():
+        for weight in adapted.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    adapted.version += 1
+    with pytest.raises(ModelError, match="nats on average"):  # the old adapter is still there
+        adapted._check_logprobs()
+    adapted.generate([LOOK])  # compares the log-probabilities
+    assert loads(adapted) == 2
+
+
+def test_the_engine_sleeps_during_updates(policy: VLLMPolicy) -> None:
+    engine: Any = policy.engine
+    policy.train(True)
+    policy.train(False)
+    assert engine.n_sleeps == 0  # by default, it keeps its memory
+    policy._sleeps = True  # refused for a CPU
+    policy.generate([LOOK])
+    policy.train(True)
+    policy.train(False)
+    assert engine.n_sleeps == 1
+    policy.generate([LOOK])
+    assert loads(policy) == 2
+
+
+def test_a_stream_of_a_frozen_copy_loads_its_weights_after_the_engine_slept(
+    policy: VLLMPolicy,
+) -> None:
+    frozen = policy.frozen_copy()
+    assert isinstance(frozen, VLLMPolicy)
+    with frozen.stream() as answers:
+        answers.add(0, LOOK)
+        policy._sleeps = True
+        policy.train(True)
+        policy.train(False)
+        while len(answers):
+            answers.step()
+    assert loads(policy) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (VLLMConfig(sleep=True), "sleep frees a GPU's memory during updates, but .* a CPU"),
+        (VLLMConfig(adapter="alone"), "all weights are trained"),
+    ],
+)
+def test_settings_are_refused_before_the_model_is_loaded(
+    settings: VLLMConfig, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_policy, "import_vllm", lambda: None)
+    with pytest.raises(ConfigError, match=message):
+        VLLMPolicy(ModelConfig(path="no such model", device="cpu"), settings)

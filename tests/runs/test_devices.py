@@ -22,9 +22,10 @@ from coevo_gym.runs import train as run_train
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.manifest import make_manifest
-from coevo_gym.runs.planning import device
+from coevo_gym.runs.planning import device, memory
 from coevo_gym.runs.planning.device import CARDS, device_here, device_to_plan_for, find_card
 from coevo_gym.runs.planning.memory import (
+    check_memory_settings,
     memory_warnings,
     require_memory,
     simultaneous_episodes,
@@ -36,6 +37,7 @@ from tests.agents.tiny_llama import make_tiny_llama
 GIB = 2**30
 SMOL = ("policy.kind=transformers", "policy.model.path=smollm2")
 QWEN = ("policy.kind=transformers", "policy.model.path=Qwen/Qwen3-4B")
+REST_OFFLOAD = "arm.rest.set.learner.imitation.optimizer=adamw_offload"
 NOMINAL_GB = {
     "h100": 80,
     "h200": 141,
@@ -236,14 +238,74 @@ def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], No
         "Qwen/Qwen3-4B-Instruct-2507 does not fit on the NVIDIA H100 80GB HBM3 with these "
         "settings: training needs at least 87 GiB (15 GiB for weights, 45 GiB for gradients and "
         "AdamW's moments, 7.5 GiB for the reference, 20 GiB for vLLM), but only 79 GiB is "
-        "available. To reduce memory use, lower policy.vllm.gpu_memory_utilization, train an "
-        "adapter (policy.model.lora_rank), leave out the reference (learner.kl_coef = 0), or "
-        "choose a smaller model (policy.model.path). `coevo train … --dry-run` prints the whole "
-        "estimate; pass --ignore-memory (ignore_memory=True in Python) to start anyway."
+        "available. To reduce memory use, lower policy.vllm.gpu_memory_utilization, let vLLM "
+        "sleep during updates (policy.vllm.sleep), keep AdamW's moments in 8 bits or in main "
+        "memory (learner.optimizer), train an adapter (policy.model.lora_rank), leave out the "
+        "reference (learner.kl_coef = 0), or choose a smaller model (policy.model.path). `coevo "
+        "train … --dry-run` prints the whole estimate; pass --ignore-memory (ignore_memory=True "
+        "in Python) to start anyway."
     )
     require_memory(settings("coevolve_appworld_qwen3_4b", "policy.model.lora_rank=64"))
     gpu("NVIDIA H200", 139.8)
     require_memory(settings("coevolve_appworld_qwen3_4b"))
+
+
+def test_a_refusal_lists_the_memory_of_the_phase_that_needs_most(
+    gpu: Callable[[str, float], None],
+) -> None:
+    gpu("NVIDIA L4", 22)
+    sets = ["policy.vllm.sleep=true", "policy.vllm.gpu_memory_utilization=0.9"]
+    sets += ["learner.optimizer=adamw_offload", "learner.kl_coef=0"]
+    with pytest.raises(ConfigError, match=r"35 GiB \(15 GiB for weights, 20 GiB for vLLM\)"):
+        require_memory(settings("coevolve_appworld_qwen3_4b", *sets))
+    sets[1] = "policy.vllm.gpu_memory_utilization=0.5"
+    with pytest.raises(ConfigError, match=r"15 GiB for weights, 15 GiB for gradients and [^,]*\)"):
+        require_memory(settings("coevolve_appworld_qwen3_4b", *sets))
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["policy.kind=vllm", "policy.vllm.sleep=true"], "sleep frees a GPU's memory"),
+        (["policy.kind=vllm", "policy.vllm.adapter=alone"], "all weights are trained"),
+        ([*SMOL, "learner.optimizer=adamw_offload"], "this model is on a CPU"),
+        ([*SMOL, "warmup.optimizer=adamw_offload"], "this model is on a CPU"),
+        ([*SMOL, "arms=rest", REST_OFFLOAD], "on a CPU"),
+    ],
+)
+def test_settings_that_save_memory_must_suit_the_device(
+    sets: list[str], message: str, cpu: Callable[[float], None]
+) -> None:
+    cpu(64)
+    with pytest.raises(ConfigError, match=message):
+        check_memory_settings(settings("alfworld", *sets))
+
+
+def test_such_settings_are_refused_before_a_run_has_a_folder(
+    cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cpu(64)
+    sets = [*SMOL, "learner.optimizer=adamw_offload"]
+    with pytest.raises(ConfigError, match="this model is on a CPU"):
+        coevo_gym.train("alfworld", sets=sets)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_save_memory_are_accepted_on_a_gpu(gpu: Callable[[str, float], None]) -> None:
+    gpu("NVIDIA H200", 139.8)
+    sets = ["policy.kind=vllm", "policy.model.lora_rank=8", "policy.vllm.sleep=true"]
+    sets += ["policy.vllm.adapter=alone", "learner.optimizer=adamw_offload"]
+    check_memory_settings(settings("alfworld", *sets))
+
+
+def test_a_missing_package_of_an_optimizer_is_reported_before_the_run(
+    cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu(64)
+    monkeypatch.setattr(memory, "find_spec", lambda name: None if name == "torchao" else name)
+    with pytest.raises(ImportError, match=r"needs torchao\. Run `pip install"):
+        check_memory_settings(settings("alfworld", *SMOL, "learner.optimizer=adamw_8bit"))
 
 
 @pytest.mark.parametrize(

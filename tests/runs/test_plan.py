@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from coevo_gym.cli import app
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config, preset_names
 from coevo_gym.runs.planning.device import CARDS, H200, Device
+from coevo_gym.runs.planning.model import ModelPlan
 from coevo_gym.runs.planning.plan import RunPlan, plan_rows, plan_run
 
 COEVOLVE = [name for name in preset_names() if name.startswith("coevolve_")]
@@ -348,6 +349,69 @@ def test_the_share_of_vllm_counts_in_every_phase() -> None:
     assert model.peaks["update"] == learner + model.share + model.training + model.activations
     assert model.peaks["sampling"] == learner + model.share + 8 * model.trained
     assert model.prefixes == 0
+
+
+def model_plan(preset: str, *sets: str) -> ModelPlan:
+    model = plan_run(settings(preset, *sets)).model
+    assert model is not None
+    return model
+
+
+def test_a_sleeping_vllm_needs_no_memory_during_updates() -> None:
+    awake = model_plan("coevolve_bfcl_qwen2_5_7b", "warmup.n_tasks=9")
+    asleep = model_plan("coevolve_bfcl_qwen2_5_7b", "warmup.n_tasks=9", "policy.vllm.sleep=true")
+    assert awake.share is not None
+    for phase, freed in {"sampling": 0, "update": awake.share, "warm-up": awake.share}.items():
+        assert asleep.peaks[phase] == awake.peaks[phase] - freed
+    gradients = 4 * awake.trained  # without vLLM's share, sampling may need more than an update
+    assert asleep.least == awake.least - min(awake.share, gradients)
+    assert (asleep.sleeps, awake.sleeps) == (True, False)
+
+
+def test_an_adapter_alone_takes_memory_in_the_share_of_vllm() -> None:
+    merged = model_plan("coevolve_bfcl_qwen2_5_7b", "policy.model.lora_rank=24")
+    sets = ["policy.model.lora_rank=24", "policy.vllm.adapter=alone"]
+    alone = model_plan("coevolve_bfcl_qwen2_5_7b", *sets)
+    rounded_up = 2 * merged.trained * 32 // 24  # in bf16; vLLM supports rank 32, but not 24
+    assert merged.sampler == 2 * merged.parameters
+    assert alone.sampler == merged.sampler + 2 * rounded_up  # of two versions
+    assert alone.cache == merged.cache - 2 * rounded_up
+    assert alone.peaks == merged.peaks
+    asleep = model_plan("coevolve_bfcl_qwen2_5_7b", *sets, "policy.vllm.sleep=true")
+    assert asleep.offloaded == alone.sampler  # an adapter alone cannot replace dropped weights
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "moments", "offloaded"),
+    [("adamw", 8, 0), ("adamw_8bit", 2 + 2 * 4 / 256, 0), ("adamw_offload", 0, 8)],
+)
+def test_the_plan_counts_the_moments_of_the_optimizer(
+    optimizer: str, moments: float, offloaded: int
+) -> None:
+    sets = ["learner.kl_coef=0", "warmup.n_tasks=9"]
+    full = model_plan("coevolve_webshop_qwen3_4b", *sets)
+    sets += [f"learner.optimizer={optimizer}"]
+    saved = (8 - moments) * full.trained
+    model = model_plan("coevolve_webshop_qwen3_4b", *sets)
+    assert model.training == pytest.approx((4 + moments) * full.trained)
+    assert model.least == pytest.approx(full.least - saved)
+    assert model.peaks["update"] == pytest.approx(full.peaks["update"] - saved)
+    assert model.peaks["warm-up"] == full.peaks["warm-up"]
+    assert model.offloaded == offloaded * full.trained
+    assert model.checkpoint == pytest.approx((4 + moments + offloaded) * full.trained)
+    assert model.host == model.start + model.checkpoint + model.offloaded
+    model = model_plan("coevolve_webshop_qwen3_4b", *sets, f"warmup.optimizer={optimizer}")
+    assert model.peaks["warm-up"] == pytest.approx(full.peaks["warm-up"] - saved)
+
+
+def test_the_plan_shows_what_sleeps_and_what_is_offloaded() -> None:
+    sets = ["policy.vllm.sleep=true", "learner.optimizer=adamw_offload"]
+    config = settings("coevolve_bfcl_qwen3_4b", *sets)
+    rows = dict(plan_rows(config, plan_run(config)))
+    assert rows["peak memory by phase"].endswith("; vLLM sleeps during updates")
+    assert rows["host memory for checkpoints"].startswith(
+        "90 GiB, 30 GiB of it for offloaded moments and weights"
+    )
 
 
 @pytest.mark.parametrize(

@@ -450,13 +450,13 @@ class TestImitateTokens:
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The other kernels use MKL's square roots, which differ between processors."""
-        optimizers, adam = [], torch.optim.Adam
+        optimizers, adamw = [], torch.optim.AdamW
 
-        def make_and_remember(*args: Any, **settings: Any) -> torch.optim.Adam:
-            optimizers.append(adam(*args, **settings))
+        def make_and_remember(*args: Any, **settings: Any) -> torch.optim.AdamW:
+            optimizers.append(adamw(*args, **settings))
             return optimizers[-1]
 
-        monkeypatch.setattr(torch.optim, "Adam", make_and_remember)
+        monkeypatch.setattr(torch.optim, "AdamW", make_and_remember)
         config = ImitationConfig(max_epochs=2, holdout=0)
         learn(Bigrams(), token_demonstrations(envs, 2), config)
         assert [one.param_groups[0]["fused"] for one in optimizers] == [True]

@@ -11,8 +11,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from coevo_gym.core.errors import TrainingDiverged
-from coevo_gym.trainers.settings import UpdateConfig
+from coevo_gym.core.errors import ConfigError, TrainingDiverged
+from coevo_gym.trainers.settings import OFFLOAD_NEEDS_GPU, OptimizerName, UpdateConfig
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
@@ -22,20 +22,101 @@ MAX_NONFINITE_IN_A_ROW = 3
 def guarded_adamw(
     config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
+    """Create the optimiser for an update, for parameter groups with their own learning rates.
+
+    Raises:
+        ConfigError, ImportError: see :func:`make_adamw`.
+    """
+    adamw = make_adamw(config.optimizer, *parts, weight_decay=config.weight_decay)
+    return GuardedOptimizer(
+        adamw, max_grad_norm=config.max_grad_norm, warmup_steps=config.lr_warmup_steps
+    )
+
+
+def make_adamw(
+    name: OptimizerName,
+    *parts: tuple[Sequence[torch.nn.Parameter], float],
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
     """Create an AdamW optimiser for parameter groups with their own learning rates.
 
     Adam's fused kernel takes a quarter of the time on a CPU and avoids temporary copies on a GPU.
     Its square roots are exact; MKL's, which the other kernels use, start from an approximation that
     differs between the processors of AMD and Intel.
+
+    Raises:
+        ConfigError: if moments are to be offloaded to main memory, but the weights are there, too.
+        ImportError: if the optimiser needs torchao, which is not installed.
     """
-    adamw = torch.optim.AdamW(
-        [{"params": list(weights), "lr": lr} for weights, lr in parts],
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
-    return GuardedOptimizer(
-        adamw, max_grad_norm=config.max_grad_norm, warmup_steps=config.lr_warmup_steps
-    )
+    groups = [{"params": list(weights), "lr": lr} for weights, lr in parts]
+    if name == "adamw_8bit":
+        from coevo_gym.trainers.update.adamw_8bit import EightBitAdamW
+
+        return EightBitAdamW(groups, weight_decay=weight_decay)
+    if name == "adamw":
+        return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
+    if all(weight.device.type == "cpu" for weights, _ in parts for weight in weights):
+        raise ConfigError(OFFLOAD_NEEDS_GPU)
+    return OffloadedAdamW(groups, weight_decay=weight_decay)
+
+
+class OffloadedAdamW(torch.optim.AdamW):
+    """AdamW with its moments in main memory.
+
+    A step moves the moments of one weight tensor at a time to the tensor's device and back, so they
+    need no memory on the device between steps. The results equal those of AdamW's fused kernel on
+    that device.
+    """
+
+    def __init__(self, groups: Sequence[Mapping[str, Any]], *, weight_decay: float) -> None:
+        super().__init__([dict(group) for group in groups], weight_decay=weight_decay, fused=True)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the weights that have a gradient."""
+        groups = self.param_groups
+        try:
+            for group in groups:
+                for weight in group["params"]:
+                    if weight.grad is None:
+                        continue
+                    self.param_groups = [{**group, "params": [weight]}]
+                    with _moments_on_device(self.state[weight], weight.device):
+                        super().step()
+        finally:
+            self.param_groups = groups
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore the state from ``state_dict()``; the moments stay in main memory."""
+        saved = state_dict["state"]
+        super().load_state_dict({**state_dict, "state": {}})
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+        for index, values in saved.items():
+            weight = weights[index]
+            moments = {name: _in_main_memory(values[name], weight.device) for name in _MOMENTS}
+            self.state[weight] = {"step": values["step"].to(weight.device), **moments}
+
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@contextmanager
+def _moments_on_device(state: dict[str, Tensor], device: torch.device) -> Iterator[None]:
+    """Keep a weight's moments on a device for a ``with`` block, then move them to main memory."""
+    moments = {name: state[name] for name in _MOMENTS if name in state}
+    state.update({name: value.to(device) for name, value in moments.items()})
+    yield
+    for name in _MOMENTS:
+        if name in moments:
+            state[name] = moments[name].copy_(state[name])
+        else:
+            state[name] = _in_main_memory(state[name], device)
+
+
+def _in_main_memory(moment: Tensor, device: torch.device) -> Tensor:
+    """Return a copy in main memory, pinned so that it reaches a GPU faster."""
+    copy = torch.empty_like(moment, device="cpu", pin_memory=device.type == "cuda")
+    return copy.copy_(moment)
 
 
 def lr_decay_factor(config: UpdateConfig, spent: float) -> float:
@@ -71,7 +152,7 @@ class GuardedOptimizer:
         self, inner: torch.optim.Optimizer, *, max_grad_norm: float | None, warmup_steps: int = 0
     ) -> None:
         self._inner = inner
-        self._rates: list[float] = [group["lr"] for group in inner.param_groups]
+        self._rates: list[float] = [float(group["lr"]) for group in inner.param_groups]
         self._max_grad_norm, self._warmup_steps = max_grad_norm, warmup_steps
         self.decay = 1.0
         self.steps = self.nonfinite_steps = self.nonfinite_in_a_row = 0

@@ -9,11 +9,19 @@ from typing import NamedTuple
 
 from coevo_gym.agents.lm.language_model import CPU_PREFIX_CACHE_GIB, LocalModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
+from coevo_gym.agents.lm.vllm_engine import adapter_bytes, check_vllm_settings
 from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.provision import install_hint
 from coevo_gym.runs.config import RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import GIB, Device, device_here
-from coevo_gym.trainers.settings import LearnerConfig, RestConfig, UpdateConfig
+from coevo_gym.trainers.settings import (
+    NEEDS_TORCHAO,
+    OFFLOAD_NEEDS_GPU,
+    LearnerConfig,
+    RestConfig,
+    UpdateConfig,
+)
 
 UNKNOWN_CONTEXT = 8192
 """Context length in tokens for estimates, if the settings leave it to the model."""
@@ -29,18 +37,22 @@ class MemoryEstimate:
     Attributes:
         trained: number of trained weights.
         learner: weights of the learner, including the model below an adapter.
-        sampler: copy of the weights for sampling; 0 if the learner's weights are used.
+        sampler: copy of the weights for sampling, with vLLM's adapters if they are handed over
+            alone; 0 if the learner's weights are used.
         gradients: gradients of an update, in fp32.
-        moments: AdamW's two moments, in fp32.
+        moments: AdamW's two moments during training; 0 if they are offloaded.
         reference: the frozen reference; 0 with an adapter, which is disabled instead.
         average: the moving average of the weights, in fp32.
         activations: upper bound for forward and backward pass of one microbatch.
         imitation: upper bound for one pass of the warm-up; 0 without a warm-up.
+        warmup_moments: AdamW's two moments during the warm-up; 0 if they are offloaded.
         context: key-value cache of one full context.
         share: total memory of vLLM; None if transformers samples.
+        sleeping: part of ``share`` that vLLM keeps during updates; 0 if it sleeps then.
         prefixes: upper bound for keys and values of past conversations; 0 with vLLM.
         kept: on a CPU, the initial weights of all arms, which the run holds in memory.
         checkpoint: on a CPU, a checkpoint while it is written.
+        host: on a GPU, main memory for offloaded moments and for the weights of a sleeping vLLM.
     """
 
     trained: int
@@ -52,11 +64,14 @@ class MemoryEstimate:
     average: int
     activations: int
     imitation: int
+    warmup_moments: int
     context: int
     share: int | None
+    sleeping: int
     prefixes: int
     kept: int
     checkpoint: int
+    host: int
 
     @property
     def weights(self) -> int:
@@ -70,34 +85,44 @@ class MemoryEstimate:
 
     @property
     def least(self) -> int:
+        """The memory, in bytes, that is needed without activations and key-value caches.
+
+        This is the memory of an update or, if vLLM sleeps during updates, of sampling.
+        """
+        return max(self.least_update, self.least_sampling)
+
+    @property
+    def least_update(self) -> int:
         """The memory, in bytes, that an update needs in addition to activations."""
-        return self._weights_and_share + self.training + self.kept
+        sampler = self.sampler if self.share is None else self.sleeping
+        return self.learner + sampler + self.training + self.kept
+
+    @property
+    def least_sampling(self) -> int:
+        """The memory, in bytes, that sampling needs in addition to key-value caches."""
+        sampler = self.sampler if self.share is None else self.share
+        return self.learner + sampler + self.training - self.gradients + self.kept
 
     @property
     def peaks(self) -> dict[str, int]:
         """The peak memory of each phase, in bytes.
 
         Sampling and updates do not add up: sampling drops the gradients, and an update first
-        empties the cache of past conversations. The sampler's copy and vLLM's share stay.
+        empties the cache of past conversations. The sampler's copy stays, and so does vLLM's share
+        unless vLLM sleeps.
         """
-        lasting = self.moments + self.reference + self.average
         # During the evaluation of the average, a copy of the trained weights is kept.
         caches = self.average + (self.prefixes + self.context if self.share is None else 0)
         peaks = {
-            "sampling": self._weights_and_share + lasting + caches + self.kept,
-            "update": self.least + self.activations,
+            "sampling": self.least_sampling + caches,
+            "update": self.least_update + self.activations,
         }
         if self.imitation:
-            share = self.share or 0
-            own = self.learner + self.gradients + self.moments + self.kept
-            peaks["warm-up"] = own + share + self.imitation
+            own = self.learner + self.gradients + self.warmup_moments + self.kept
+            peaks["warm-up"] = own + self.sleeping + self.imitation
         if self.checkpoint:
-            peaks["checkpoint"] = self.least + self.checkpoint
+            peaks["checkpoint"] = self.least_update + self.checkpoint
         return peaks
-
-    @property
-    def _weights_and_share(self) -> int:
-        return self.weights if self.share is None else self.learner + self.share
 
     def cache_bytes(self, device: Device) -> int:
         """Return the number of bytes left for key-value caches."""
@@ -126,15 +151,20 @@ def _estimate_memory(
     # themselves are fp32, and then bf16 takes a copy to sample with, except on a CPU.
     copied = config.policy.kind == "vllm" or (half and not adapter and device.is_gpu)
     sampler = width * n if copied else 0
+    if config.policy.kind == "vllm" and config.policy.vllm.adapter == "alone":
+        sampler += adapter_bytes(settings.lora_rank, width * trained)
     context = settings.max_context or UNKNOWN_CONTEXT
     average = 4 * trained if update.average else 0
     share = _vllm_memory(config, sampler, device)
+    vllm = config.policy.vllm
+    sleeps = share is not None and vllm.sleep
+    offloaded = _OFFLOADED[update.optimizer] * trained
     return MemoryEstimate(
         trained=trained,
         learner=width * n + 4 * trained if adapter else 4 * n,
         sampler=sampler,
         gradients=4 * trained,
-        moments=8 * trained,
+        moments=int(_MOMENTS[update.optimizer] * trained),
         reference=0 if adapter or not update.kl_coef else width * n,
         average=average,
         activations=_activation_bytes(
@@ -143,17 +173,27 @@ def _estimate_memory(
         imitation=_activation_bytes(
             config, shape, trained, _warmup_tokens(config, context), half=half
         ),
+        warmup_moments=int(_MOMENTS[config.warmup.optimizer] * trained),
         context=width * context * shape.kv_values_per_token,
         share=share,
+        sleeping=0 if sleeps else share or 0,
         prefixes=_prefix_cache_bytes(settings, device) if share is None else 0,
         kept=0 if device.is_gpu else 4 * trained,
         checkpoint=0 if device.is_gpu else checkpoint_bytes(trained, update),
+        host=offloaded + (sampler if sleeps and vllm.adapter == "alone" else 0),
     )
+
+
+_OFFLOADED = {"adamw": 0, "adamw_8bit": 0, "adamw_offload": 8}
+"""Bytes per trained weight of the moments in main memory, by optimiser."""
+_MOMENTS = {"adamw": 8, "adamw_8bit": 2 + 2 * 4 / 256, "adamw_offload": 0}
+"""Bytes per trained weight of the moments on the device. 8-bit moments have fp32 scales."""
 
 
 def checkpoint_bytes(trained: int, update: UpdateConfig) -> int:
     """Return the size in bytes of a checkpoint with fp32 weights, moments and averaged weights."""
-    return (16 if update.average else 12) * trained
+    moments = _MOMENTS[update.optimizer] + _OFFLOADED[update.optimizer]
+    return int((4 + moments + (4 if update.average else 0)) * trained)
 
 
 def computes_in_half(config: RunConfig, device: Device) -> bool:
@@ -177,6 +217,7 @@ def update_settings_of(learner: LearnerConfig) -> UpdateConfig:
         minibatches=2,
         microbatch_tokens=settings.batch_tokens,
         kl_coef=0.0,
+        optimizer=settings.optimizer,
     )
 
 
@@ -249,6 +290,30 @@ _PHASES = {
 }
 
 
+def check_memory_settings(config: RunConfig) -> None:
+    """Check that settings that save memory suit a run's device, model and packages.
+
+    Raises:
+        ConfigError: if they do not suit the device or the model.
+        ImportError: if the optimiser's package is not installed.
+    """
+    policy = config.policy
+    if policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
+        return
+    device = device_here(policy)
+    if device is None:
+        return
+    if policy.kind == "vllm":
+        check_vllm_settings(policy.model.lora_rank, policy.vllm, has_gpu=device.is_gpu)
+    learners = [arm.learner for arm in arm_configs(config).values()]
+    optimizers = {update_settings_of(learner).optimizer for learner in learners}
+    optimizers.add(config.warmup.optimizer)
+    if "adamw_offload" in optimizers and not device.is_gpu:
+        raise ConfigError(OFFLOAD_NEEDS_GPU)
+    if "adamw_8bit" in optimizers and find_spec("torchao") is None:
+        raise ImportError(f"{NEEDS_TORCHAO} {install_hint('torchao')}.")
+
+
 def require_memory(config: RunConfig) -> None:
     """Reject a run whose language model cannot fit in this machine's GPU or main memory.
 
@@ -266,12 +331,14 @@ def require_memory(config: RunConfig) -> None:
     if memory.least <= device.memory:
         _require_room_for_prefixes(config, memory, device)
         return
+    updates = memory.least == memory.least_update
+    moments = "gradients and AdamW's moments" if updates else "AdamW's moments"
     parts = {
         "weights": memory.learner + (memory.sampler if memory.share is None else 0),
-        "gradients and AdamW's moments": memory.gradients + memory.moments,
+        moments: memory.moments + (memory.gradients if updates else 0),
         "the reference": memory.reference,
         "the average of the weights": memory.average,
-        "vLLM": memory.share or 0,
+        "vLLM": memory.sleeping if updates else memory.share or 0,
         "the weights that all arms start from": memory.kept,
     }
     text = ", ".join(f"{format_bytes(size)} for {name}" for name, size in parts.items() if size)
@@ -383,6 +450,12 @@ def _ways_to_save_weights(
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_memory_setting(config)}"
+        if device.is_gpu and memory.sleeping:
+            yield "let vLLM sleep during updates (policy.vllm.sleep)"
+    if device.is_gpu and not settings.lora_rank and _has_full_moments(learner):
+        imitates = isinstance(learner, RestConfig)
+        key = "learner.imitation.optimizer" if imitates else "learner.optimizer"
+        yield f"keep AdamW's moments in 8 bits or in main memory ({key})"
     if not settings.lora_rank:
         yield "train an adapter (policy.model.lora_rank)"
     if not computes_in_half(config, device) and (settings.lora_rank or memory.reference):
@@ -392,6 +465,10 @@ def _ways_to_save_weights(
     if memory.average:
         yield "leave out the average (learner.average = 0)"
     yield "choose a smaller model (policy.model.path)"
+
+
+def _has_full_moments(learner: LearnerConfig) -> bool:
+    return update_settings_of(learner).optimizer == "adamw"
 
 
 def _vllm_memory_setting(config: RunConfig) -> str:

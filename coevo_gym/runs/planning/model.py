@@ -47,7 +47,10 @@ class ModelPlan:
         start: bytes of the initial trained weights, which all arms share.
         checkpoint: bytes of an arm's checkpoint: trained weights and optimiser state.
         disk: maximum bytes of all checkpoints of the run, including one being written.
-        host: bytes of main memory while a checkpoint is written or read.
+        host: bytes of main memory while a checkpoint is written or read, with everything that is
+            offloaded.
+        offloaded: bytes of main memory for offloaded moments and the weights of a sleeping vLLM.
+        sleeps: True if vLLM frees its share during updates.
     """
 
     device: Device
@@ -69,6 +72,8 @@ class ModelPlan:
     checkpoint: int
     disk: int
     host: int
+    offloaded: int
+    sleeps: bool
 
 
 def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
@@ -104,7 +109,9 @@ def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
         start=start,
         checkpoint=checkpoint,
         disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,
-        host=start + checkpoint,
+        host=start + checkpoint + memory.host,
+        offloaded=memory.host,
+        sleeps=memory.share is not None and not memory.sleeping,
     )
 
 
@@ -143,7 +150,8 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
         _episodes_text(config, simultaneous_episodes(config, device) or 1),
     )
     peaks = ", ".join(f"{phase} {format_bytes(size)}" for phase, size in model.peaks.items())
-    yield "peak memory by phase", f"{peaks}; {format_bytes(device.reserve)} are reserved"
+    asleep = "; vLLM sleeps during updates" * model.sleeps
+    yield "peak memory by phase", f"{peaks}; {format_bytes(device.reserve)} are reserved{asleep}"
     if model.least > device.memory:
         yield "warning: does not fit", model.shortfall
     elif model.shortfall:
@@ -156,9 +164,11 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
         f"of {format_bytes(model.checkpoint)}, and one that is being written",
     )
     if device.is_gpu:
+        offloaded = f", {format_bytes(model.offloaded)} of it for offloaded moments and weights"
         yield (
             "host memory for checkpoints",
-            f"{format_bytes(model.host)}, besides envs and libraries",
+            f"{format_bytes(model.host)}{offloaded * bool(model.offloaded)}, besides envs and "
+            "libraries",
         )
 
 
