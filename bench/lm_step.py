@@ -112,13 +112,14 @@ class Measured(NamedTuple):
 
 def measure_step(policy: TransformersPolicy, way: Way) -> Measured:
     """Play episodes, and update the policy once."""
+    read_before = policy.sampling_counts.read
     started = time.process_time()
     groups = sample_episodes(policy, way.mixed)
     played = time.process_time()
     update_policy(policy, way, groups)
     done = time.process_time()
-    assert policy._prefixes is not None
-    return Measured(played - started, done - played, policy._prefixes.read, groups)
+    read = policy.sampling_counts.read - read_before
+    return Measured(played - started, done - played, read, groups)
 
 
 def update_policy(policy: TransformersPolicy, way: Way, groups: Sequence[Group]) -> None:
