@@ -3,15 +3,16 @@
 It has four parts:
 
     mismatch   compares the log-probabilities of sampler and learner, for SmolLM2 in bf16
-    sampling   plays 128 conversations of 12 turns, 64 at a time, with a prefix cache of 4 and 40 GiB:
-               tokens per second, tokens fed, read and reused, CUDA graphs, memory against the plan
+    sampling   plays 128 conversations of 12 turns, 64 at a time, with a prefix cache of 4 and of
+               40 GiB: tokens per second, tokens fed, read and reused, CUDA graphs, and memory
+               against the plan
     update     measures an update on such conversations, and whether graphs survive it
     learning   trains SmolLM2 in the shop: seeds 1 and 2, with recorded and recomputed
                log-probabilities, side by side
 
-sampling and update use the settings of coevolve_appworld_qwen3_4b_h100, and a model with the shape of
-Qwen3-4B, random weights and a LoRA adapter of rank 64. If SmolLM2 is not on this machine, mismatch
-uses random weights of its shape, and learning is skipped. Nothing is downloaded.
+sampling and update use the settings of coevolve_appworld_qwen3_4b_h100, and a model with the shape
+of Qwen3-4B, random weights and a LoRA adapter of rank 64. If SmolLM2 is not on this machine,
+mismatch uses random weights of its shape, and learning is skipped. Nothing is downloaded.
 
 Each part has its own process and time limit. The results are written to the folder --out
 (gpu_multiturn.json and a table in gpu_multiturn.md) after every measured row, so a part that fails
@@ -35,6 +36,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -59,6 +61,8 @@ LIMITS = {
     "learning": Limit(240, 0),
 }
 """Time limits by part; with --quick, learning is left out."""
+_CPU_FACTOR = 10
+"""Factor of all limits on a CPU, where the sizes are small but nothing else is known."""
 _START_S = 30.0
 """Seconds of a part's limit in which its process starts and loads the model."""
 
@@ -83,6 +87,10 @@ class Job(NamedTuple):
     limit_s: float
 
 
+class _NotMeasured(Exception):
+    """A part cannot be measured on this machine."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the requested parts; return the exit code."""
     options = _parse_options(arguments)
@@ -99,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for part in options.parts:
             limit = LIMITS[part].quick if options.quick else LIMITS[part].full
+            limit *= _CPU_FACTOR if options.device == "cpu" else 1
             job = Job(part, options.device, options.model, options.shape, Path(folder), limit)
             _run_part(job, options.out, results)
     _print_line(f"written: {options.out / 'gpu_multiturn.md'} and .json")
@@ -109,39 +118,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_part(job: Job, out: Path, results: dict[str, Any]) -> None:
     """Measure a part in its own process, and write the results after each row."""
-    spawn, rows = get_context("spawn"), list[dict[str, Any]]()
-    started = time.monotonic()
-    receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_measure_part, args=(job, sender))
-    process.start()
-    sender.close()
+    started, rows = time.monotonic(), list[dict[str, Any]]()
     ended = f"stopped by its time limit of {job.limit_s:g} s"
-    while receiver.poll(max(0.0, started + job.limit_s - time.monotonic())):
-        try:
-            kind, value = receiver.recv()
-        except EOFError:
-            process.join()
-            ended = f"failed: its process ended with exit code {process.exitcode}"
-            break
-        if kind == "ended":
-            ended = value
-            break
-        if kind == "row":
-            rows.append(value)
-            _print_line(f"{job.part}: {json.dumps(value)}")
-        else:
-            _add_facts(results, value)
-        results[job.part] = rows or NOT_RUN
-        results["seconds"][job.part] = round(time.monotonic() - started, 1)
-        _write_results(out, results)
-    _kill_group(process.pid)
-    process.join()
+    with _messages(job) as messages:
+        for kind, value in messages:
+            if kind == "ended":
+                ended = value
+            elif kind == "row":
+                rows.append(value)
+                _print_line(f"{job.part}: {json.dumps(value)}")
+            else:
+                _add_facts(results, value)
+            results[job.part] = rows or NOT_RUN
+            results["seconds"][job.part] = round(time.monotonic() - started, 1)
+            _write_results(out, results)
     results["seconds"][job.part] = round(time.monotonic() - started, 1)
     results["ended"][job.part] = ended
     results[job.part] = rows or ended
     if ended:
         _print_line(f"{job.part}: {ended}")
     _write_results(out, results)
+
+
+@contextmanager
+def _messages(job: Job) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Start a part's process, and yield its messages until its end or its time limit."""
+    spawn, deadline = get_context("spawn"), time.monotonic() + job.limit_s
+    receiver, sender = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_measure_part, args=(job, sender))
+    process.start()
+    sender.close()
+
+    def messages() -> Iterator[tuple[str, Any]]:
+        kind = ""
+        while kind != "ended" and receiver.poll(max(0.0, deadline - time.monotonic())):
+            try:
+                kind, value = receiver.recv()
+            except EOFError:
+                process.join()
+                kind, value = "ended", f"failed: exit code {process.exitcode}"
+            yield kind, value
+
+    try:
+        yield messages()
+    finally:
+        with suppress(ProcessLookupError):  # it has no group yet
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.kill()
+        process.join()
 
 
 def _add_facts(results: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -151,21 +175,14 @@ def _add_facts(results: dict[str, Any], facts: dict[str, Any]) -> None:
     results |= {name: facts[name] for name in ("card", "software")}
 
 
-def _kill_group(pid: int | None) -> None:
-    """Kill a part's process with the processes that it has started."""
-    assert pid is not None
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
 def _measure_part(job: Job, sender: Connection) -> None:
     """Measure a part, and send its rows; the last message is how it has ended."""
     os.setpgid(0, 0)
     try:
         for row in _rows(job, sender):
             sender.send(("row", row))
+    except _NotMeasured as error:
+        sender.send(("ended", f"skipped: {error}"))
     except Exception as error:  # other parts can still be measured
         traceback.print_exc()
         sender.send(("ended", f"failed: {type(error).__name__}: {error}"))
@@ -177,6 +194,7 @@ def _rows(job: Job, sender: Connection) -> Iterator[dict[str, Any]]:
     """Yield the rows of a part."""
     import logging
 
+    import torch
     from gpu_parts import card
     from gpu_parts.learning import measure_learning
     from gpu_parts.mismatch import measure_mismatch
@@ -188,6 +206,8 @@ def _rows(job: Job, sender: Connection) -> Iterator[dict[str, Any]]:
 
     logging.basicConfig(level=logging.WARNING)
     disable_progress_bar()
+    if job.device == "cpu":
+        torch.set_num_threads(1)
     pick_device(job.device)  # raises an error if there is no such device
     trained = job.part in ("mismatch", "learning")
     shape = "tiny" if job.shape == "tiny" else "smollm2"
@@ -210,7 +230,7 @@ def _rows(job: Job, sender: Connection) -> Iterator[dict[str, Any]]:
     elif job.part == "update":
         yield from measure_update(subject, job.device, left_s / 8)
     elif subject.random and job.shape != "tiny":
-        raise RuntimeError(f"learning needs a trained model. {' '.join(chosen.notes)}")
+        raise _NotMeasured(f"learning needs a trained model. {' '.join(chosen.notes)}")
     else:
         yield from measure_learning(subject, job.device, job.folder / "runs", left_s)
 

@@ -81,9 +81,7 @@ def random_conversations(
     for i in range(n):
         group = i // group_size
         first = lengths.first.draw(rng) if i % group_size == 0 else conversations[-1].first
-        own = [
-            Turn(lengths.answer.draw(rng), lengths.observation.draw(rng)) for _ in range(turns)
-        ]
+        own = [Turn(lengths.answer.draw(rng), lengths.observation.draw(rng)) for _ in range(turns)]
         conversations.append(Conversation(group, first, tuple(own)))
     return conversations
 

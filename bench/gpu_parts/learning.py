@@ -65,9 +65,7 @@ def measure_learning(
         }
 
 
-def _start_run(
-    subject: Subject, device: str, scratch: Path, seed: int, old_logprobs: str
-) -> _Run:
+def _start_run(subject: Subject, device: str, scratch: Path, seed: int, old_logprobs: str) -> _Run:
     folder = scratch / f"{old_logprobs}-{seed}"
     folder.mkdir(parents=True)
     sets = [
@@ -95,7 +93,7 @@ def _as_options(sets: Sequence[str]) -> list[str]:
 
 
 def _read_success(folder: Path) -> list[tuple[int, float]]:
-    """Return the (learner step, success) of each evaluation on test tasks; step 0 is the warm-up's."""
+    """Return the (learner step, success) of each evaluation; the first is the warm-up's."""
     (run, *_) = (*folder.glob("runs/run/static-*"), folder)
     return [
         (line["step"], line["eval.success_rate"])

@@ -75,12 +75,12 @@ AMOUNTS = {
         updated=64,
     ),
     "cpu": Amount(
-        episodes=6,
-        live=4,
+        episodes=4,
+        live=3,
         group_size=2,
-        turns=3,
+        turns=2,
         lengths=Lengths(Range(40, 0.3), Range(4, 0.8, 12), Range(8, 0.6)),
-        caches=(0.0001, 0.01),
+        caches=(0.00002, 0.01),
         updated=4,
         sets=(
             "policy.model.max_context=1024",
@@ -108,9 +108,7 @@ class Played(NamedTuple):
     must_read: int
 
 
-def measure_sampling(
-    subject: Subject, device: str, limit_s: float
-) -> Iterator[dict[str, Any]]:
+def measure_sampling(subject: Subject, device: str, limit_s: float) -> Iterator[dict[str, Any]]:
     """Yield a row per size of the prefix cache; each may take ``limit_s`` seconds."""
     amount = AMOUNTS[device]
     conversations = amount.conversations()

@@ -115,7 +115,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         ("tokens", lambda row: f"{row['tokens']:,}"),
         ("entropy", lambda row: f"{row['entropy']:.2f}"),
         ("mean", lambda row: f"{row['mean_off']:.4f}"),
-        ("largest", lambda row: f"{row['max_off']:.2f}"),
+        ("largest", lambda row: f"{row['max_off']:.3f}"),
         ("k3 per token", lambda row: f"{row['kl']:.5f}"),
     ),
     "sampling": (

@@ -47,19 +47,29 @@ def evaluate_targets(results: Mapping[str, Any]) -> list[Target]:
         if row["peak_memory"] is not None
     ]
     targets = {
-        "equal": [_min_target("equal to the CPU, share of precisions", 1.0, equal, "all", worst=True)],
+        "equal": [
+            _min_target("equal to the CPU, share of precisions", 1.0, equal, "all", worst=True)
+        ],
         "train": [
-            _min_target("training MFU from 1B weights on", 0.4, _values_of(large, "mfu"), ">= 40 %"),
-            _max_target("padding in training", 0.05, _values_of(rows("train"), "padding"), "<= 5 %"),
+            _min_target(
+                "training MFU from 1B weights on", 0.4, _values_of(large, "mfu"), ">= 40 %"
+            ),
+            _max_target(
+                "padding in training", 0.05, _values_of(rows("train"), "padding"), "<= 5 %"
+            ),
         ],
         "rollout": [
             _min_target(
                 "sampling against generate", 5.0, _values_of(ours, "against_generate"), ">= 5 x"
             ),
-            _min_target("decode roofline, vLLM", 0.5, _values_of(vllm, "roofline_share"), ">= 50 %"),
+            _min_target(
+                "decode roofline, vLLM", 0.5, _values_of(vllm, "roofline_share"), ">= 50 %"
+            ),
         ],
         "mismatch": [
-            _max_target("k3 of sampler and learner", 1e-3, _values_of(rows("mismatch"), "kl"), "<= .001")
+            _max_target(
+                "k3 of sampler and learner", 1e-3, _values_of(rows("mismatch"), "kl"), "<= .001"
+            )
         ],
         "sampling": [
             _max_target("prompt tokens read, largest cache", 1.1, sorted(read)[:1], "<= 1.1 x")
