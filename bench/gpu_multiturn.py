@@ -68,7 +68,7 @@ _START_S = 30.0
 
 
 class Job(NamedTuple):
-    """What a part's process measures.
+    """A part to measure in its own process.
 
     Attributes:
         part: name of the part.

@@ -426,13 +426,13 @@ def test_conversations_have_the_drawn_lengths_and_groups_share_a_first_prompt(be
     from gpu_parts.conversations import Lengths, Range, random_conversations
 
     lengths = Lengths(Range(100, 0.5), Range(10, 1.0, 20), Range(30))
-    drawn = random_conversations(40, 5, lengths, group_size=4)
-    assert drawn == random_conversations(40, 5, lengths, group_size=4)
-    assert [one.group for one in drawn] == [i // 4 for i in range(40)]
+    conversations = random_conversations(40, 5, lengths, group_size=4)
+    assert conversations == random_conversations(40, 5, lengths, group_size=4)
+    assert [one.group for one in conversations] == [i // 4 for i in range(40)]
     for group in range(10):
-        assert len({one.first for one in drawn if one.group == group}) == 1
-    assert len({one.first for one in drawn}) > 5
-    turns = [turn for one in drawn for turn in one.turns]
+        assert len({one.first for one in conversations if one.group == group}) == 1
+    assert len({one.first for one in conversations}) > 5
+    turns = [turn for one in conversations for turn in one.turns]
     assert {turn.observation for turn in turns} == {30}
     assert max(turn.answer for turn in turns) == 20
     assert min(turn.answer for turn in turns) < 5

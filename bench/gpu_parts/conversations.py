@@ -62,9 +62,9 @@ class Lengths(NamedTuple):
     """The distributions of a set of conversations.
 
     Attributes:
-        first: of the first prompt, drawn once per group.
-        answer: of an answer.
-        observation: of an observation.
+        first: lengths of first prompts, drawn once per group.
+        answer: lengths of answers.
+        observation: lengths of observations.
     """
 
     first: Range
