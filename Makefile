@@ -2,7 +2,7 @@
 # make test       installs the test dependencies and runs all tests except the slow ones
 # make test-slow  also runs the slow tests (third-party trainers, whole runs)
 # make test-vllm  runs the tests for sampling with vLLM, in a separate venv with its CPU build
-# make gpu-check  checks the learner on a GPU in 8 to 10 minutes; results and charts are in gpu-check/
+# make gpu-check  checks the learner on a GPU in 8 to 10 minutes (ARGS="--quick": 6); results are in gpu-check/
 # make lint       runs ruff, the wording check and mypy, as in CI
 # make docs       generates pages and builds the documentation in site/, without a network
 

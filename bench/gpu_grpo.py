@@ -15,7 +15,14 @@ installed.
 The exit code is 1 if the device disagrees with the CPU or a part fails, and 3 if no part can be
 measured.
 
+With --quick, each of these ends by its time limit, 6 minutes in all:
+
+    graphs      the tests of decoding with CUDA graphs
+    multi-turn  mismatch, sampling and update of bench/gpu_multiturn.py
+    rollout     rollout with a random model, for batches of 64 and 256
+
 Run: make gpu-check PYTHON=python3
+     make gpu-check PYTHON=python3 ARGS="--quick"
      python bench/gpu_grpo.py --parts train --shape none    # one part, without random weights
      python bench/gpu_grpo.py --device cpu --shape tiny     # a quick test
 """
@@ -32,27 +39,25 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gpu_parts.results import NOT_RUN, missing_packages, write_texts
+
 PARTS = ("equal", "train", "rollout")
-NOT_RUN = "not run"
-NEEDS = (
-    *("accelerate", "gymnasium", "jinja2", "numpy", "peft", "pydantic", "rapidfuzz"),
-    *("safetensors", "tokenizers", "torch", "transformers"),
-)
-"""Packages that all parts need."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the requested parts; return the exit code."""
     options = _parse_options(arguments)
+    if options.quick:
+        from gpu_parts.quick import run_quick_check
+
+        return run_quick_check(options.device, options.shape, options.out)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
     results |= dict.fromkeys(PARTS, NOT_RUN)
-    missing = [name for name in NEEDS if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         for part in options.parts:
             results[part] = f"skipped: {', '.join(missing)} not installed"
             _print_line(f"{part}: {results[part]}")
@@ -88,6 +93,7 @@ def _measure_parts(options: argparse.Namespace, results: dict[str, Any], folder:
     disable_progress_bar()
     pick_device(options.device)  # raises an error if there is no such device
     device, size = options.device, SIZES[options.device]
+    size = size._replace(batches=options.batches or size.batches)
     checked, timed, notes = choose_models(options.model, options.shape, folder)
     for note in notes:
         _print_line(note)
@@ -148,11 +154,7 @@ def _write_results(out: Path, results: dict[str, Any]) -> None:
         from gpu_parts.plot import render_svg
 
         texts["gpu_grpo.svg"] = render_svg(results)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        part = out / f".{name}.part"
-        part.write_text(text, encoding="utf-8")
-        part.replace(out / name)
+    write_texts(out, texts)
 
 
 def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -173,6 +175,17 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--parts", default=",".join(PARTS), help="parts to run, separated by commas"
+    )
+    parser.add_argument(
+        "--batches",
+        type=lambda text: tuple(map(int, text.split(","))),
+        help="answers per batch in rollout, separated by commas (default: 8,64,256; on a CPU: 2,4)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="check in 6 minutes what the parts above leave out: CUDA graphs, conversations of "
+        "many turns, and rollout with a random model; --model and --parts have no effect",
     )
     parser.add_argument("--out", type=Path, default=Path("gpu_grpo"), help="folder for the results")
     options = parser.parse_args(arguments)

@@ -5,12 +5,12 @@ tokens of its task and grows by 55 tokens per turn, including an answer of exact
 are fixed: half of the first group succeeds and all of the second group fails, or half of both
 groups succeeds. There is no KL term.
 
-"before" processes the whole conversation at every turn, and each trajectory separately in the
-update, including those with advantage 0. "now" is the library's current way, in fp32 and with dtype
-= "bfloat16". The ways take turns in one process with one thread, from the same weights and seed.
-The exit code is 1 if a ratio misses its bound. It is also 1 if, in fp32, the two ways differ by
-more than rounding in the weights learned from the same episodes, or in the log-probabilities of
-equal answers. A few answers differ, where rounding decides a draw.
+"before" processes each whole conversation separately at every turn, and each trajectory separately
+in the update, including those with advantage 0. "now" is the library's current way, in fp32 and
+with dtype = "bfloat16". The ways take turns in one process with one thread, from the same weights
+and seed. The exit code is 1 if a ratio misses its bound. It is also 1 if, in fp32, the two ways
+differ by more than rounding in the weights learned from the same episodes, or in the
+log-probabilities of equal answers. A few answers differ, where rounding decides a draw.
 
 The lines below the table compare bf16 with fp32 on episodes sampled in bf16, and the sampler with
 the learner in bf16.
@@ -38,7 +38,7 @@ from grpo_sides import SHAPES, random_chat_text, remove_stop_tokens, save_model
 from torch import Tensor
 
 import coevo_gym
-from coevo_gym.agents.lm import packing
+from coevo_gym.agents.lm import packing, sampler
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
@@ -112,13 +112,15 @@ class Measured(NamedTuple):
 
 def measure_step(policy: TransformersPolicy, way: Way) -> Measured:
     """Play episodes, and update the policy once."""
+    read_before = policy.sampling_counts.read
     started = time.process_time()
-    groups = sample_episodes(policy, way.mixed)
+    with disable_sharing() if way.whole else nullcontext():
+        groups = sample_episodes(policy, way.mixed)
     played = time.process_time()
     update_policy(policy, way, groups)
     done = time.process_time()
-    assert policy._prefixes is not None
-    return Measured(played - started, done - played, policy._prefixes.read, groups)
+    read = policy.sampling_counts.read - read_before
+    return Measured(played - started, done - played, read, groups)
 
 
 def update_policy(policy: TransformersPolicy, way: Way, groups: Sequence[Group]) -> None:
@@ -205,8 +207,11 @@ def compare_precision(exact: TransformersPolicy, half: TransformersPolicy) -> Pr
 
 @contextmanager
 def disable_sharing() -> Iterator[None]:
-    """Context manager in which the learner processes each trajectory separately."""
-    with patch.object(packing, "MIN_SHARED", sys.maxsize):
+    """Context manager in which sampler and learner process each trajectory separately."""
+    with (
+        patch.object(packing, "MIN_SHARED", sys.maxsize),
+        patch.object(sampler, "MIN_SHARED", sys.maxsize),
+    ):
         yield
 
 

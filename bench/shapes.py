@@ -18,3 +18,12 @@ QWEN2_5_1_5B = {
     "num_attention_heads": 12,
     "num_key_value_heads": 2,
 }
+QWEN3_4B = {
+    "vocab_size": 151_936,
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}

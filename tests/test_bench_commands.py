@@ -41,7 +41,7 @@ SMALLEST = {
     "full_collections": "--env-steps 300",
     "grpo_vs_trl": "--updates 2 --groups 1 --group-size 2 --rows 1 --longest 64",
     "honest_drafts": "--n 2",
-    "lm_sampling": "--turns 2 --layers 1",
+    "lm_sampling": "--turns 2 --layers 1 --conversations 2 --repeats 1",
     "lm_step": "--shape tiny --repeats 1",
     "many_envs": "--envs 8 --modes lock_step --stock 0",
     "navigating": "--steps 2 --seeds 1 --last 1",
@@ -69,7 +69,7 @@ MISSES = {
 }
 """Scripts that may end with 1, because a bound is meant for the documented size and a quiet
 machine."""
-ELSEWHERE = {"gpu_grpo": "tests/test_bench_gpu.py"}
+ELSEWHERE = dict.fromkeys(("gpu_grpo", "gpu_multiturn"), "tests/test_bench_gpu.py")
 """Scripts that other tests run."""
 
 

@@ -34,7 +34,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in [
         name
         for name in sys.modules
-        if name.partition(".")[0] in ("gpu_grpo", "gpu_parts", "shapes")
+        if name.partition(".")[0] in ("gpu_grpo", "gpu_multiturn", "gpu_parts", "shapes")
     ]:
         del sys.modules[name]
 
@@ -337,3 +337,142 @@ def test_invalid_options_are_usage_errors(
         bench.main(arguments)
     assert error.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def multiturn(bench: Any) -> Any:
+    import gpu_multiturn
+
+    return gpu_multiturn
+
+
+def run_multiturn(multiturn: Any, out: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    tiny = ("--device", "cpu", "--shape", "tiny", "--out", str(out))
+    code = multiturn.main([*tiny, *arguments])
+    return code, json.loads((out / "gpu_multiturn.json").read_text())
+
+
+@pytest.mark.slow
+def test_all_parts_with_many_turns_are_measured(multiturn: Any, tmp_path: Path) -> None:
+    code, results = run_multiturn(multiturn, tmp_path)
+    assert code == 0
+    assert set(results["ended"].values()) == {""}
+    assert results["seconds"].keys() == set(multiturn.LIMITS)
+
+    whole, adapter = results["mismatch"]
+    assert (whole["trained"], adapter["trained"]) == ("all weights", "adapter")
+    for row in (whole, adapter):
+        assert row["tokens"] == 16
+        assert abs(row["kl"]) < row["mean_off"] <= row["max_off"] < 0.1
+
+    small, ample = results["sampling"]
+    for row in (small, ample):
+        assert (row["episodes"], row["turns"], row["complete"]) == (4, 8, True)
+        assert row["fed"] == row["read"] + row["sampled"] - row["turns"]
+        assert (row["captures"], row["eager_share"], row["peak_memory"]) == (0, 1.0, None)
+    assert small["read"] > ample["read"]
+    assert ample["read"] <= ample["must_read"]
+    assert small["planned_memory"] < ample["planned_memory"]
+
+    (update,) = results["update"]
+    assert (update["episodes"], update["captures"]) == (4, [0, 0, 0])
+    assert update["tokens"] > update["tokens_sampled"] > 0
+
+    assert [(row["seed"], row["old_logprobs"]) for row in results["learning"]] == [
+        (1, "recorded"),
+        (1, "recomputed"),
+    ]
+    for row in results["learning"]:
+        assert row["ended"] == "complete", row["message"]
+        assert [step for step, _ in row["success"]] == [0, 1]
+
+    page = (tmp_path / "gpu_multiturn.md").read_text()
+    assert page.count("| random tiny |") == 2 + 2 + 1 + 2
+    met = {target["name"]: target["met"] for target in results["targets"]}
+    assert met == {
+        "k3 of sampler and learner": True,
+        "prompt tokens read, largest cache": True,
+        "peak memory to the plan": None,
+    }
+
+
+@pytest.mark.slow
+def test_a_failing_or_slow_part_keeps_the_results_of_the_others(
+    multiturn: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trained / "model.safetensors").write_bytes(b"torn")
+    monkeypatch.setitem(multiturn.LIMITS, "update", multiturn.Limit(0, 0))
+    arguments = ("--parts", "mismatch,update,sampling", "--model", str(trained))
+    code, results = run_multiturn(multiturn, tmp_path / "out", *arguments)
+    assert code == 1
+    assert results["mismatch"].startswith("failed: ModelError: ")
+    assert results["update"] == "stopped by its time limit of 0 s"
+    assert len(results["sampling"]) == 2
+    assert results["learning"] == "not run"
+    page = (tmp_path / "out" / "gpu_multiturn.md").read_text()
+    assert "stopped by its time limit of 0 s" in page
+
+
+def test_tokens_of_conversations_are_counted_once_by_hand(bench: Any) -> None:
+    from gpu_parts.conversations import Conversation, Turn, tokens_once
+
+    one = Conversation(0, 10, (Turn(2, 3), Turn(4, 5)))
+    assert (one.sampled, one.length) == (6, 10 + 2 + 3 + 4)
+    other = Conversation(0, 10, (Turn(1, 7),))
+    assert tokens_once([one, other, other._replace(group=1)]) == (10 + 8) + 0 + (10 + 0)
+
+
+def test_conversations_have_the_drawn_lengths_and_groups_share_a_first_prompt(bench: Any) -> None:
+    from gpu_parts.conversations import Lengths, Range, random_conversations
+
+    lengths = Lengths(Range(100, 0.5), Range(10, 1.0, 20), Range(30))
+    conversations = random_conversations(40, 5, lengths, group_size=4)
+    assert conversations == random_conversations(40, 5, lengths, group_size=4)
+    assert [one.group for one in conversations] == [i // 4 for i in range(40)]
+    for group in range(10):
+        assert len({one.first for one in conversations if one.group == group}) == 1
+    assert len({one.first for one in conversations}) > 5
+    turns = [turn for one in conversations for turn in one.turns]
+    assert {turn.observation for turn in turns} == {30}
+    assert max(turn.answer for turn in turns) == 20
+    assert min(turn.answer for turn in turns) < 5
+
+
+def test_the_quick_check_ends_within_six_minutes(bench: Any, tmp_path: Path) -> None:
+    import gpu_multiturn
+    from gpu_parts.quick import list_checks
+
+    checks = {check.name: check for check in list_checks("cuda", "1.5b", tmp_path)}
+    assert list(checks) == ["graphs", "multi-turn", "rollout"]
+    assert sum(check.limit_s for check in checks.values()) <= 355
+    parts = sum(limit.quick for limit in gpu_multiturn.LIMITS.values())
+    assert parts < checks["multi-turn"].limit_s
+    assert "--shape" not in checks["multi-turn"].command  # its own default is larger
+
+
+def test_a_check_is_stopped_at_its_limit_with_the_processes_that_it_started(
+    bench: Any, tmp_path: Path
+) -> None:
+    from gpu_parts.quick import Check, _run
+
+    assert _run(Check("fast", 60, ("-c", "")), 60) == "complete"
+    assert _run(Check("wrong", 60, ("-c", "raise SystemExit(4)")), 60) == "failed: code 4"
+    assert _run(Check("slow", 1, ("-c", "import time; time.sleep(600)")), 1) == (
+        "stopped by its time limit of 1 s"
+    )
+
+
+@pytest.mark.slow
+def test_the_quick_check_measures_a_tiny_model_on_a_cpu(
+    bench: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tiny = ["--quick", "--device", "cpu", "--shape", "tiny", "--out", str(tmp_path)]
+    assert bench.main(tiny) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[-3] == "graphs: not run: it needs a GPU"
+    assert lines[-2].startswith("multi-turn: complete")
+    assert lines[-1].startswith("rollout: complete")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"gpu_grpo.{ending}" for ending in ("json", "md", "svg")),
+        *(f"gpu_multiturn.{ending}" for ending in ("json", "md")),
+    }

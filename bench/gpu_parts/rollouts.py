@@ -51,15 +51,10 @@ def measure_rollouts(
     """Return one row per engine and batch size."""
     naive = measure_generate(subject, size, device)
     free_memory(device)
-    engines = {NAIVE: naive, OURS: measure_policy(subject, size, device)}
+    rows = _make_rows(subject, NAIVE, naive, peaks, naive, tell)
+    ours = measure_policy(subject, size, device)
     free_memory(device)
-    rows = [
-        _make_row(subject, engine, speed, peaks, naive[batch])
-        for engine, speeds in engines.items()
-        for batch, speed in speeds.items()
-    ]
-    for row in rows:
-        tell(f"rollout: {_format_row(row)}")
+    rows += _make_rows(subject, OURS, ours, peaks, naive, tell)
     return rows + _measure_vllm_rows(subject, size, device, peaks, naive, tell)
 
 
@@ -180,10 +175,7 @@ def _measure_vllm_rows(
             speeds = pool.submit(measure_vllm, subject, size, device).result()
         except Exception as error:  # keep the other engines' results
             return [_report_without_vllm(subject, f"failed: {type(error).__name__}: {error}", tell)]
-    rows = [_make_row(subject, "vllm", speeds[b], peaks, naive[b]) for b in speeds]
-    for row in rows:
-        tell(f"rollout: {_format_row(row)}")
-    return rows
+    return _make_rows(subject, "vllm", speeds, peaks, naive, tell)
 
 
 def _report_without_vllm(
@@ -191,6 +183,21 @@ def _report_without_vllm(
 ) -> dict[str, Any]:
     tell(f"rollout: {subject.name}, vllm: {remark}")
     return {"model": subject.name, "engine": "vllm", "remark": remark}
+
+
+def _make_rows(
+    subject: Subject,
+    engine: str,
+    speeds: dict[int, Speed],
+    peaks: Peaks,
+    naive: dict[int, Speed],
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Return a row per batch size, and print each one."""
+    rows = [_make_row(subject, engine, speeds[b], peaks, naive[b]) for b in speeds]
+    for row in rows:
+        tell(f"rollout: {_format_row(row)}")
+    return rows
 
 
 def _make_row(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.random import Generator
-from shapes import QWEN2_5_1_5B, SMOLLM2_135M
+from shapes import QWEN2_5_1_5B, QWEN3_4B, SMOLLM2_135M
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm import language_model
@@ -26,6 +26,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "1.5b": (
         "qwen2",
         {**QWEN2_5_1_5B, "max_position_embeddings": 32_768, "tie_word_embeddings": True},
+    ),
+    "4b": (
+        "qwen3",
+        {**QWEN3_4B, "max_position_embeddings": 40_960, "tie_word_embeddings": True},
     ),
     "smollm2": (
         "llama",
@@ -47,7 +51,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Models with random weights, as a family and fields of its transformers config.
 
-``1.5b`` has the shape of Qwen2.5-1.5B, and ``smollm2`` that of SmolLM2-135M.
+``1.5b`` has the shape of Qwen2.5-1.5B, ``4b`` that of Qwen3-4B, and ``smollm2`` that of
+SmolLM2-135M.
 """
 
 

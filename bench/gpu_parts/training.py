@@ -19,7 +19,7 @@ from coevo_gym.agents.lm.model_shape import ModelShape
 from coevo_gym.core.trajectory import Group, TokenDecision
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.planning.device import find_card
-from coevo_gym.runs.planning.memory import memory_by_arm
+from coevo_gym.runs.planning.memory import MemoryEstimate, memory_by_arm
 from coevo_gym.trainers.grpo import GRPO
 from coevo_gym.trainers.settings import GRPOConfig
 
@@ -86,9 +86,14 @@ def planned_memory(subject: Subject, budget: int, checkpointing: bool) -> int:
         f"learner.microbatch_tokens={budget}",
         f"learner.kl_coef={GRPOConfig().kl_coef}",
     )
-    config = load_config("webshop_smollm2", sets=sets).config
-    memory, _ = memory_by_arm(config, subject.shape, find_card("h100"))[0]  # equal for all GPUs
+    memory = estimate_memory("webshop_smollm2", sets, subject.shape)
     return memory.peaks["update"] - memory.sampler  # no answers are sampled
+
+
+def estimate_memory(preset: str, sets: Sequence[str], shape: ModelShape) -> MemoryEstimate:
+    """Return the planner's estimate for a GPU; without vLLM, it is equal for all GPUs."""
+    config = load_config(preset, sets=sets).config
+    return memory_by_arm(config, shape, find_card("h100"))[0][0]
 
 
 def training_flops(shape: ModelShape, tokens: int, sampled: int) -> float:
