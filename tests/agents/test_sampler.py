@@ -28,7 +28,7 @@ asks = st.builds(
     st.integers(1, 12),
     st.tuples(st.integers(0, 2**40), st.integers(0, 9)),
 )
-joined = st.lists(st.tuples(asks, st.integers(0, 6)), min_size=1, max_size=7)
+prompts_and_passes = st.lists(st.tuples(asks, st.integers(0, 6)), min_size=1, max_size=7)
 """Prompts, and the number of passes before each joins."""
 
 
@@ -59,7 +59,7 @@ def alone(network: Any, ask: Ask) -> Sampled:
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=12)
-@given(joined, st.sampled_from([0, 120_000, 10**9]), st.booleans())
+@given(prompts_and_passes, st.sampled_from([0, 120_000, 10**9]), st.booleans())
 def test_an_answer_is_the_same_whenever_its_prompt_joins(
     name: str, prompts: list[tuple[Ask, int]], max_bytes: int, with_decoder: bool
 ) -> None:
@@ -73,7 +73,7 @@ def test_an_answer_is_the_same_whenever_its_prompt_joins(
 
 
 @settings(max_examples=12)
-@given(joined, st.sampled_from([0, 10**9]))
+@given(prompts_and_passes, st.sampled_from([0, 10**9]))
 def test_in_fp32_answers_differ_only_where_rounding_decides(
     prompts: list[tuple[Ask, int]], max_bytes: int
 ) -> None:
@@ -92,7 +92,7 @@ def test_in_fp32_answers_differ_only_where_rounding_decides(
 
 
 @settings(max_examples=10)
-@given(joined, st.integers(1, 8))
+@given(prompts_and_passes, st.integers(1, 8))
 def test_withdrawn_answers_go_on_in_another_sampler(
     prompts: list[tuple[Ask, int]], passes: int
 ) -> None:
