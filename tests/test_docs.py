@@ -184,7 +184,7 @@ def check_command(command: Any, words: list[str]) -> None:
     free = 0
     while words:
         word, *words = words
-        if not word.startswith("--"):
+        if not word.startswith("-") or word == "-":
             free += 1
             continue
         name, equals, value = word.partition("=")

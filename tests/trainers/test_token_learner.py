@@ -648,7 +648,7 @@ def test_an_update_returns_exactly_the_expected_metrics() -> None:
     names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
     shares = "degenerate_share broken_groups masked_share idle_share"
     counts = "groups decisions samples tokens tokens_sampled old_s reference_s step_s"
-    counts += " nonfinite_steps lr tokens_with_gradient"
+    counts += " nonfinite_steps lr tokens_with_gradient sampler_kl"
     assert set(metrics) == {*names.split(), *shares.split(), *counts.split()}
     assert metrics["success"] == metrics["reward"] == 0.5
     assert metrics["tokens"] > metrics["tokens_sampled"] > metrics["decisions"]
