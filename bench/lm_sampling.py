@@ -37,7 +37,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevo_gym.agents.lm.answers import Ask, Ids, SamplingCounts
 from coevo_gym.agents.lm.prefix_cache import PrefixCache
-from coevo_gym.agents.lm.sampler import Sampler
+from coevo_gym.agents.lm.sampler import TokenSampler
 
 SMOLLM2 = SHAPES["smollm2"][1]
 EQUAL = Lengths(first=Range(150), answer=Range(7), observation=Range(48))
@@ -72,7 +72,7 @@ def play(model: Any, conversations: Sequence[Conversation], max_bytes: int) -> M
     histories: list[Ids] = [draw(one.first) for one in conversations]
     news = [[draw(turn.observation) for turn in one.turns] for one in conversations]
     prefixes = PrefixCache(max_bytes)
-    sampler: Sampler[tuple[int, int]] = Sampler(
+    sampler: TokenSampler[tuple[int, int]] = TokenSampler(
         model, stop_ids=(), max_pass_tokens=4 * 16_384, prefixes=prefixes
     )
     answers: dict[tuple[int, int], Ids] = {}

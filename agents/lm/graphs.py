@@ -184,7 +184,8 @@ class GraphDecoder:
         ]
         itemsize, device = like[0][0].dtype.itemsize, like[0][0].device
         needed = itemsize * sum(prod(shape) for pair in shapes for shape in pair)
-        if device.type == "cuda" and needed > (usable := usable_bytes(device)):
+        usable = usable_bytes(device) + self.n_bytes // 2 if device.type == "cuda" else needed
+        if needed > usable:
             self._warn_once(
                 "memory",
                 f"the keys and values of {n_places} rows of {n_slots} tokens need "

@@ -121,7 +121,7 @@ class TokenSampler(Generic[KeyT]):
         self.counts = counts or SamplingCounts()
         self._model, self._stop_ids = model, frozenset(stop_ids)
         self._max_pass_tokens, self._prefixes, self._decoder = max_pass_tokens, prefixes, decoder
-        self._max_cached_tokens = _max_cached_tokens(model)
+        self._max_cached_tokens = _max_cached_tokens(model, decoder)
         self._waiting: list[_Row[KeyT]] = []
         self._live: list[_Row[KeyT]] = []
         self._eager: set[int] = set()  # ids of rows that the decoder has no memory for
@@ -307,12 +307,13 @@ class TokenSampler(Generic[KeyT]):
             torch.cuda.empty_cache()
 
 
-def _max_cached_tokens(model: PreTrainedModel) -> int:
-    """Return the number of tokens whose keys and values fit in memory."""
+def _max_cached_tokens(model: PreTrainedModel, decoder: GraphDecoder | None) -> int:
+    """Return the number of tokens whose keys and values fit in memory, including the decoder's."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     token_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
     if model.device.type != "cuda":
         return int(_CPU_CACHE_BYTES // token_bytes)
-    return int(usable_bytes(model.device) // token_bytes)
+    kept = 0 if decoder is None else decoder.n_bytes
+    return int((usable_bytes(model.device) + kept) // token_bytes)

@@ -89,6 +89,7 @@ class TransformersPolicy(LanguageModel):
         self._prefixes_of: tuple[int, ...] = ()
         self._decoder: GraphDecoder | None = None
         self._n_frees = 0  # times that the memory used for sampling was freed
+        self._before_update = 0  # bytes
         self._update_bytes: int | None = None  # GPU memory that an update takes
         self.sampling_counts, self._counts_taken = SamplingCounts(), SamplingCounts()
 
