@@ -315,5 +315,5 @@ def _max_cached_tokens(model: PreTrainedModel, decoder: GraphDecoder | None) -> 
     token_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
     if model.device.type != "cuda":
         return int(_CPU_CACHE_BYTES // token_bytes)
-    kept = 0 if decoder is None else decoder.n_bytes
-    return int((usable_bytes(model.device) + kept) // token_bytes)
+    decoder_bytes = 0 if decoder is None else decoder.n_bytes
+    return int((usable_bytes(model.device) + decoder_bytes) // token_bytes)
