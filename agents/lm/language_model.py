@@ -33,8 +33,6 @@ SLOW_BF16 = (
 )
 NEEDS = ("A language model needs PyTorch, transformers and peft.", "train")
 """Arguments of :func:`coevo_gym.provision.explain_missing` for imports of these packages."""
-CPU_PREFIX_CACHE_GIB = 4.0
-"""Default of ``prefix_cache_gib`` on a CPU."""
 HALF_ON = "cuda"
 """Device type that computes in bf16 by default."""
 COMPILED_ON = "cuda"
@@ -58,9 +56,9 @@ class LocalModelConfig(FrozenModel):
     """Maximum number of tokens in a sequence; None for the model's own limit."""
     pack_tokens: int = Field(default=16_384, ge=1)
     """Maximum number of tokens per forward pass; a longer sequence gets its own pass."""
-    prefix_cache_gib: float | None = Field(default=None, ge=0)
+    prefix_cache_gib: float = Field(default=4.0, ge=0)
     """Size in GiB of the key-value cache for past conversations, used when sampling with
-    transformers; None for 4 on a CPU, and for a quarter of the free memory on a GPU. The cache lets
+    transformers. On a GPU, a quarter of the free memory is used if that is more. The cache lets
     each turn process only the new tokens. If it is too small, some conversations are kept and the
     others are processed again in each turn; with 0, all are."""
 

@@ -13,7 +13,6 @@ import numpy as np
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.answers import AnswerSampler, Ask, Sampled, SamplingCounts
 from coevo_gym.agents.lm.language_model import (
-    CPU_PREFIX_CACHE_GIB,
     NEEDS,
     FrozenAdapter,
     LanguageModel,
@@ -283,10 +282,10 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _prefix_cache_bytes(self) -> int:
-        gib = self.config.prefix_cache_gib
-        if gib is None and self.device.type == "cuda":
-            return usable_bytes(self.device) // 2
-        return int((CPU_PREFIX_CACHE_GIB if gib is None else gib) * 2**30)
+        size = int(self.config.prefix_cache_gib * 2**30)
+        if size and self.device.type == "cuda":
+            return max(size, usable_bytes(self.device) // 2)
+        return size
 
     def _refresh_sampling_model(self) -> Any:
         """Return the model to sample from: the model itself or, on a GPU, a bf16 copy.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from coevo_gym.agents.lm.language_model import CPU_PREFIX_CACHE_GIB, LocalModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.agents.lm.vllm_engine import adapter_bytes, check_vllm_settings
 from coevo_gym.core.errors import ConfigError, ModelError
@@ -177,7 +176,7 @@ def _estimate_memory(
         context=width * context * shape.kv_values_per_token,
         share=share,
         sleeping=0 if sleeps else share or 0,
-        prefixes=_prefix_cache_bytes(settings, device) if share is None else 0,
+        prefixes=int(settings.prefix_cache_gib * GIB) if share is None else 0,
         kept=0 if device.is_gpu else 4 * trained,
         checkpoint=0 if device.is_gpu else checkpoint_bytes(trained, update),
         host=offloaded + (sampler if sleeps and vllm.adapter == "alone" else 0),
@@ -219,13 +218,6 @@ def update_settings_of(learner: LearnerConfig) -> UpdateConfig:
         kl_coef=0.0,
         optimizer=settings.optimizer,
     )
-
-
-def _prefix_cache_bytes(settings: LocalModelConfig, device: Device) -> int:
-    """Return the fixed size of the cache for past conversations; by default, a GPU has none."""
-    if settings.prefix_cache_gib is not None:
-        return int(settings.prefix_cache_gib * GIB)
-    return 0 if device.is_gpu else int(CPU_PREFIX_CACHE_GIB * GIB)
 
 
 def simultaneous_episodes(config: RunConfig, device: Device) -> int | None:
@@ -353,12 +345,11 @@ def require_memory(config: RunConfig) -> None:
 
 
 def _require_room_for_prefixes(config: RunConfig, memory: MemoryEstimate, device: Device) -> None:
-    gib, room = config.policy.model.prefix_cache_gib, memory.cache_bytes(device)
-    if gib is not None and memory.prefixes > room:
+    if memory.prefixes > device.memory:
         raise ConfigError(
-            f"policy.model.prefix_cache_gib is {gib:g}, but only {format_bytes(room)} of the "
-            f"{device.name}'s memory are left for key-value caches. Set a smaller size, or none, "
-            "which adapts to a GPU; or pass --ignore-memory (ignore_memory=True in Python)."
+            f"policy.model.prefix_cache_gib is {config.policy.model.prefix_cache_gib:g}, but the "
+            f"{device.name} has {format_bytes(device.memory)} of memory. Set a smaller size, or "
+            "pass --ignore-memory (ignore_memory=True in Python) to start anyway."
         )
 
 
