@@ -113,7 +113,7 @@ def kernel(folder: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def messages_of(client: Any, code: str) -> Iterator[Mapping[str, Any]]:
-    """What a kernel sends while it executes code."""
+    """The messages of a kernel while it executes code."""
     request = client.execute(code)
     while True:
         message = client.get_iopub_msg(timeout=600)

@@ -8,8 +8,7 @@ it requires PyTorch and transformers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from coevo_gym.agents.lm.causal_lm import head_of, logits_of
-from coevo_gym.agents.lm.packing import causal_mask, in_autocast_dtype
+from coevo_gym.agents.lm.packing import causal_mask, in_autocast_dtype, use_attention
 from coevo_gym.agents.lm.prefix_cache import KeysAndValues, SequenceCache
 
 _ATTENTION = "coevo_cached"
@@ -81,22 +80,12 @@ def next_logits_in_slots(
 def _last_hidden_state(
     model: PreTrainedModel, ids: Tensor, positions: Tensor, memory: _RowMemory | _SlotMemory
 ) -> Tensor:
-    with _use_cached_attention(model):
+    with use_attention(model, _ATTENTION):
         output: Any = model.base_model(
             input_ids=ids, position_ids=positions, use_cache=False, sequence_memory=memory
         )
     hidden: Tensor = output.last_hidden_state
     return hidden
-
-
-@contextmanager
-def _use_cached_attention(model: PreTrainedModel) -> Iterator[None]:
-    before = model.config._attn_implementation
-    model.config._attn_implementation = _ATTENTION
-    try:
-        yield
-    finally:
-        model.config._attn_implementation = before
 
 
 class _RowMemory:

@@ -130,7 +130,7 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
     )
     begins = [0, *accumulate(lengths)]
     starts = torch.tensor(begins, dtype=torch.int32, device=device)
-    with attention_within_sequences(model):
+    with use_attention(model, ATTENTION):
         output = model.base_model(
             input_ids=ids.unsqueeze(0),
             position_ids=positions.unsqueeze(0),
@@ -148,14 +148,14 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
 
 
 @contextmanager
-def attention_within_sequences(model: PreTrainedModel) -> Iterator[None]:
-    """Keep attention within each sequence of a packed row for the duration of a ``with`` block.
+def use_attention(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Use a registered attention function for the duration of a ``with`` block.
 
     Gradient checkpointing recomputes activations, so the backward pass must enter the context
     again; see :func:`enable_gradient_checkpointing`.
     """
     before = model.config._attn_implementation
-    model.config._attn_implementation = ATTENTION
+    model.config._attn_implementation = name
     try:
         yield
     finally:
@@ -170,7 +170,7 @@ def enable_gradient_checkpointing(model: PreTrainedModel) -> None:
     """
 
     def contexts() -> tuple[Any, Any]:
-        return attention_within_sequences(model), attention_within_sequences(model)
+        return use_attention(model, ATTENTION), use_attention(model, ATTENTION)
 
     if not model.supports_gradient_checkpointing:
         raise ModelError(

@@ -191,9 +191,9 @@ class VLLMEngine:
             request = self._running.get(output.request_id)
             if request is None:
                 continue
-            request.receive(output)
-            if request.has_ended:
+            if output.finished:
                 del self._running[output.request_id]
+            request.receive(output)
 
     def stop(self, requests: Collection[VLLMRequest]) -> None:
         """Stop running requests; their tokens so far are kept."""

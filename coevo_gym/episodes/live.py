@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Generic, cast
 
@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import BudgetSpent, EnvBackendError, ModelError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.seams import Act, ActStream, Agent
+from coevo_gym.core.seams import Act, ActStream, Agent, StreamingAgent
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.core.transcript import RoleAndText
@@ -174,8 +174,14 @@ def step_stream(
     """
     report_activity(0, 0)
     ready = [(live[key], _with_wall_time(act, live[key].asked_at)) for key, act in responses.step()]
-    _report_acts([act for _, act in ready])
+    if ready:
+        _report_acts([act for _, act in ready])
     return ready
+
+
+def stream_of(agent: Agent) -> AbstractContextManager[ActStream] | None:
+    """Return a context manager for an agent's stream of responses; None if it has none."""
+    return agent.stream() if isinstance(agent, StreamingAgent) else None
 
 
 def _with_wall_time(act: Act, asked_at: float) -> Act:

@@ -16,7 +16,7 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.seams import ActStream, Agent, Guidance, StreamingAgent, Ticket
+from coevo_gym.core.seams import ActStream, Agent, Guidance, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.episodes.env_pool import EnvPool
@@ -30,7 +30,7 @@ from coevo_gym.episodes.episode import (
     RecordT,
     episode_of,
 )
-from coevo_gym.episodes.live import LiveEpisode, ask_agent, step_stream
+from coevo_gym.episodes.live import LiveEpisode, ask_agent, step_stream, stream_of
 from coevo_gym.episodes.stream import EpisodeStream
 
 Mode = Literal["lock_step", "async"]
@@ -115,12 +115,14 @@ class Runner:
             The outcome of each episode, finished or lost, in the order in which episodes end;
             ``index`` is the episode's index in ``episodes``.
         """
-        stream = agent.stream() if isinstance(agent, StreamingAgent) else None
-        if self.mode == "async" or (stream is not None and self.envs.workers is not None):
+        if self.mode == "async":
             return self._run_async(episodes, agent)
-        if stream is not None:
-            return self._run_in_token_order(episodes, stream)
-        return self._run_in_lock_step(episodes, agent)
+        stream = stream_of(agent)
+        if stream is None:
+            return self._run_in_lock_step(episodes, agent)
+        if self.envs.workers is not None:
+            return self._run_async(episodes, agent)
+        return self._run_in_token_order(episodes, stream)
 
     def _run_in_lock_step(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent

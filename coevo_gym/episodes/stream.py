@@ -17,12 +17,12 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Generic, Self, TypeVar
 
-from coevo_gym.core.seams import Agent, StreamingAgent
+from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import Episode, Lost, Outcome, RecordT
-from coevo_gym.episodes.live import LiveEpisode, ask_agent, step_stream
+from coevo_gym.episodes.live import LiveEpisode, ask_agent, step_stream, stream_of
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -114,7 +114,7 @@ class EpisodeStream(Generic[RecordT]):
         self._take = self._scope.enter_context(envs.lend_envs())
         crew = Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](envs.max_envs)
         self._crew = self._scope.enter_context(crew)  # exits first, while the envs are open
-        stream = agent.stream() if isinstance(agent, StreamingAgent) else None
+        stream = stream_of(agent)
         self._responses = None if stream is None else self._scope.enter_context(stream)
         self._live: set[LiveEpisode[RecordT]] = set()
         self._asking: list[LiveEpisode[RecordT]] = []

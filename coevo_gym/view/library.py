@@ -149,13 +149,13 @@ def _find_source(name: str) -> RunFolder | EvalFolder | TableFolder | Path:
         ConfigError: if there is none, or the name is ambiguous.
     """
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
+        of_evals = [
+            path for path in dict.fromkeys((EVALS / name, Path(name))) if EvalFolder.of_table(path)
+        ]
         tables = [
             table
             for table in map(TableFolder, dict.fromkeys((RUNS / name, Path(name))))
-            if table.runs() or table.file.is_file()
-        ]
-        of_evals = [
-            path for path in dict.fromkeys((EVALS / name, Path(name))) if EvalFolder.of_table(path)
+            if (table.runs() or table.file.is_file()) and table.path not in of_evals
         ]
         paths = [*(table.path for table in tables), *of_evals]
         if len(paths) > 1:

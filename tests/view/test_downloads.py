@@ -1,4 +1,4 @@
-"""What the viewer's charts and tables give to other programs: pictures, CSV and JSON."""
+"""Downloads of the viewer's charts and tables for other programs: pictures, CSV and JSON."""
 
 from __future__ import annotations
 

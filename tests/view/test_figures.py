@@ -89,7 +89,7 @@ def difference(a: Image.Image, b: Image.Image) -> float:
 
 
 def shows(image: Image.Image, colour: str) -> bool:
-    """Whether a colour is in a picture: at least 20 pixels that differ little from it."""
+    """Return True if at least 20 pixels of a picture differ little from a colour."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
     return int((np.abs(np.asarray(image, dtype=int) - rgb).max(axis=2) <= 12).sum()) >= 20
 

@@ -78,7 +78,7 @@ class Servers:
 
     @property
     def asked(self) -> Counter[str]:
-        """How often each model was asked each request."""
+        """Count the requests of each model."""
         return Counter(
             json.dumps(body, sort_keys=True)
             for server in self.models.values()

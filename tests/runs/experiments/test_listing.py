@@ -92,8 +92,8 @@ def test_the_time_is_that_of_stored_cells_with_the_same_settings() -> None:
 
 
 def test_the_list_prints_costs_and_says_what_is_not_known(coevo: Coevo) -> None:
-    text = coevo("experiment", "--list", "--find", "rbc_webshop")
-    assert "costs       60 cells, at most" in text
+    text = " ".join(coevo("experiment", "--list", "--find", "rbc_webshop").split())
+    assert "costs 60 cells, at most" in text
     assert "minutes per cell without evaluations (60 cells in results/rbc_webshop.jsonl)" in text
     (row,) = json.loads(
         coevo("experiment", "--list", "--find", "seal_table3", "--json", only_out=True)
