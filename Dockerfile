@@ -35,7 +35,8 @@ CMD ["make", "demo"]
 FROM packages AS test
 USER root
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bubblewrap chromium cmake g++ python3-dev \
+    && apt-get install --yes --no-install-recommends \
+       bubblewrap chromium cmake g++ librsvg2-bin poppler-utils python3-dev \
     && rm -rf /var/lib/apt/lists/*
 USER coevo
 RUN .venv/bin/python -m pip install --quiet -c constraints.txt -e '.[train,dev,serve,alfworld]'
