@@ -26,7 +26,7 @@ from coevo_gym.cli.output import (
     say_block,
     say_to_stderr,
 )
-from coevo_gym.cli.plot import PlotSize, Size
+from coevo_gym.cli.plot import SIZE_HELP, PlotSize
 from coevo_gym.cli.settings import (
     Card,
     IgnoreMemory,
@@ -137,7 +137,9 @@ def experiment(
             "it measures them, or else each row's results.",
         ),
     ] = None,
-    size: Size = PlotSize.COLUMN,
+    size: Annotated[
+        PlotSize | None, typer.Option("--size", help=SIZE_HELP, show_default="column")
+    ] = None,
     listing: Annotated[
         bool,
         typer.Option(
@@ -223,6 +225,8 @@ def experiment(
             raise ConfigError("--plot draws results. Omit it with --list and --dry-run.")
         require_writable(plot)
         check_figure_target(plot)
+    elif size is not None:
+        raise ConfigError("--size is the width of a figure, so it needs --plot.")
     from coevo_gym.runs.experiments.cells import choose_cells
     from coevo_gym.runs.experiments.definition import load_experiment
 
@@ -284,7 +288,7 @@ def experiment(
     if plot is not None:
         from coevo_gym.view.figure import table_chart, write_figure
 
-        write_figure(table_chart(table), plot, size.value)
+        write_figure(table_chart(table), plot, (size or PlotSize.COLUMN).value)
         say_to_stderr(f"Figure: {plot}")
 
 

@@ -32,12 +32,7 @@ class BandKind(StrEnum):
     INTERVAL = "interval"
 
 
-Size = Annotated[
-    PlotSize,
-    typer.Option(
-        "--size", help="Width of the figure: a column (3.25 inches) or a page (6.75 inches)."
-    ),
-]
+SIZE_HELP = "Width of the figure: a column (3.25 inches) or a page (6.75 inches)."
 
 
 def plot(
@@ -69,7 +64,7 @@ def plot(
             "interval, the 95% interval of the mean."
         ),
     ] = BandKind.SD,
-    size: Size = PlotSize.COLUMN,
+    size: Annotated[PlotSize, typer.Option("--size", help=SIZE_HELP)] = PlotSize.COLUMN,
     out: Annotated[
         Path | None,
         typer.Option(

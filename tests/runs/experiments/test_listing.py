@@ -114,6 +114,7 @@ MISTAKES = {
     ("controls", "--find", "x"): "--find filters the list of tables, so it needs --list.",
     ("controls", "--method", "x"): "--method filters the list of tables, so it needs --list.",
     ("controls", "--list", "--find", "x"): "Omit controls to filter the list",
+    ("controls", "--size", "page"): "--size is the width of a figure, so it needs --plot.",
 }
 
 
