@@ -127,10 +127,10 @@ def test_wall_times_are_stored_but_do_not_count_in_comparisons() -> None:
         task_id=TASK.id, steps=(timed, bare), score=0.5, success=False, end_reason=EndReason.FAILED
     )
     data = json.loads(json.dumps(trajectory_to_json(whole)))
-    assert [step.get("answer_s") for step in data["steps"]] == [1.2346, None]
+    assert [step.get("answer_s") for step in data["steps"]] == [1.234568, None]
     assert "env_s" not in data["steps"][1]  # as in the records of versions without times
     again = trajectory_from_json(data)
-    assert [(step.answer_s, step.env_s) for step in again.steps] == [(1.2346, 0.0), (None, None)]
+    assert [(step.answer_s, step.env_s) for step in again.steps] == [(1.234568, 0.0), (None, None)]
 
 
 class TestRecord:

@@ -88,7 +88,12 @@ def show(
 
 
 def _find_episode(collection: RunCollection, name: str, episode: str) -> TrajectoryDetail:
-    from coevo_gym.view.model.evals import episode_detail, episode_rows
+    from coevo_gym.view.model.evals import (
+        episode_detail,
+        episode_rows,
+        run_episode_detail,
+        run_episode_ids,
+    )
     from coevo_gym.view.model.trajectories import trajectory_detail
     from coevo_gym.view.model.trajectory_list import all_trajectories
 
@@ -101,7 +106,9 @@ def _find_episode(collection: RunCollection, name: str, episode: str) -> Traject
         ids = {row.id: row.name for row in rows}
         return episode_detail(evaluations[0], _choose(name, episode, ids))
     trajectories = {row.id: row.task.name for row in all_trajectories(runs[0])}
-    return trajectory_detail(runs[0], _choose(name, episode, trajectories))
+    evaluated = run_episode_ids(runs[0])
+    id = _choose(name, episode, trajectories | evaluated)
+    return (run_episode_detail if id in evaluated else trajectory_detail)(runs[0], id)
 
 
 def _choose(name: str, episode: str, ids: dict[str, str]) -> str:

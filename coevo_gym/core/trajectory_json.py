@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import ChoiceDecision, EvalTrajectory, Step, Traj
 RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
 WALL_TIMES = ("answer_s", "env_s")
 """Fields of a step that are left out if they are unknown."""
-_DIGITS = 4
+_DIGITS = 6
 """Number of decimal places in stored wall times."""
 
 

@@ -17,6 +17,7 @@ from coevo_gym.view.model.evals import (
     episode_page,
     eval_detail,
     eval_list,
+    run_episode_detail,
     run_evaluation_detail,
 )
 from coevo_gym.view.model.measures import run_measures, task_set_comparison
@@ -85,6 +86,7 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/tasks/{id}": task_detail,
     "runs/{run}/drafts/{id}": draft_detail,
     "runs/{run}/evaluations/{arm}/{step}": run_evaluation_detail,
+    "runs/{run}/evaluated/{id}": run_episode_detail,
     "tables": table_list,
     "tables/{table}": table_detail,
     "tables/{table}/curves": table_curves,

@@ -90,7 +90,7 @@ class RunCollection:
 
     def _cache_run(self, id: str, folder: RunFolder) -> ShownRun:
         with self._lock:
-            return self._runs.setdefault(folder.path, ShownRun(id, folder))
+            return self._runs.setdefault(folder.path, ShownRun(id, folder, self._reveal))
 
     def _cache_eval(self, id: str, folder: EvalFolder) -> ShownEval:
         with self._lock:
@@ -103,10 +103,11 @@ class ShownRun:
     Attributes:
         id: id of the run, used in paths.
         folder: folder of the run.
+        reveal: the place where the verdicts on held-out tasks are shown; "" to withhold them.
     """
 
-    def __init__(self, id: str, folder: RunFolder) -> None:
-        self.id, self.folder = id, folder
+    def __init__(self, id: str, folder: RunFolder, reveal: Reveal = "") -> None:
+        self.id, self.folder, self.reveal = id, folder, reveal
         self._open = threading.local()
         self._kept: dict[str, tuple[object, Any]] = {}
 

@@ -203,10 +203,10 @@ class ViewReader(RunReader):
         return body and sampled_from_json(self._unpack(body), self._resolve_text)
 
     def eval_decisions(
-        self, arm: str, task_id: str, sample: int
+        self, arm: str, step: int, task_id: str, sample: int
     ) -> Sequence[Sampled | None] | None:
         """Return the policy's stored decision at each step of an evaluation episode."""
-        body = self._eval_body(arm, 0, task_id, sample) or {}
+        body = self._eval_body(arm, step, task_id, sample) or {}
         steps = body.get(SAMPLED)
         return steps and sampled_from_json(steps, self._resolve_text)
 
@@ -228,10 +228,13 @@ class ViewReader(RunReader):
             value: float | Sequence[float] | None = body and json.loads(body)
         return value
 
-    def stored_eval_episodes(self, policy: str) -> set[tuple[str, int]]:
-        """Return the task id and sample number of each evaluation episode with stored steps."""
-        query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
-        return set(self._rows(query, policy))
+    def stored_eval_episodes(self, arm: str, step: int) -> set[tuple[str, int]]:
+        """Return the task id and sample number of each episode of an evaluation with steps."""
+        query = (
+            "SELECT task_id, sample FROM evaluations WHERE arm = ? AND step = ? "
+            "AND body IS NOT NULL"
+        )
+        return set(self._rows(query, arm, step))
 
     def _episode_body(self, table: str, arm: str, group: str, position: int) -> Any:
         """Return an episode's body from the given table, or None if the table does not have it."""

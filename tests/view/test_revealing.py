@@ -34,9 +34,11 @@ from coevo_gym.view.api import json_response
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.grade import failure_of
 from coevo_gym.view.library import Library
+from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import Reveal
 from tests.agents.fake_openai import Messages, Say
 from tests.view import browsing
+from tests.view.sample import RUN
 from tests.view.serving import serve_viewer
 from tests.view.test_data_export import evaluated
 
@@ -152,6 +154,60 @@ def test_a_browser_shows_the_failing_turn_messages_tokens_and_times(failing: Eva
         expect(page.locator("#verdict")).to_contain_text("Evaluation data (val split)")
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= browsing.NARROW["width"]
+
+
+# Episodes of a run's evaluations.
+
+
+def evaluated_in_run(folder: Path, path: str, reveal: Reveal = "") -> dict[str, Any]:
+    collection = RunCollection(Library([str(folder / "runs" / RUN)]), reveal)
+    answer: dict[str, Any] = json.loads(json_response(collection, f"runs/{RUN}/{path}"))
+    return answer
+
+
+def test_the_episodes_that_a_run_evaluated_are_shown(sample_folder: Path) -> None:
+    evaluation = evaluated_in_run(sample_folder, "evaluations/coevolve/2")
+    ids = [task["stored"] for task in evaluation["tasks"]]
+    assert ids == [f"coevolve.2.{task['id']}.0" for task in evaluation["tasks"]]
+    for before, id, after in zip([None, *ids], ids, [*ids[1:], None], strict=False):
+        episode = evaluated_in_run(sample_folder, f"evaluated/{id}")
+        assert (episode["before"], episode["after"]) == (before, after)
+        assert (episode["of"], episode["arm"], episode["step"]) == ("evaluation", "coevolve", 2)
+        assert episode["notice"].startswith("Evaluation data (val split)")
+        assert not episode["grade"]["notice"]  # the report's own fields are withheld
+        assert episode["steps"]
+        assert [one["id"] for one in episode["siblings"]] == [id]
+    shown = evaluated_in_run(sample_folder, f"evaluated/{ids[0]}", "page")
+    assert find_marked_split(shown["grade"]) == "val"
+
+
+@pytest.mark.parametrize("id", ["coevolve.2.no.0", "coevolve.x.no.0", "coevolve", "static.2.a.b"])
+def test_an_episode_that_a_run_did_not_evaluate_is_not_found(sample_folder: Path, id: str) -> None:
+    with pytest.raises(NotFound, match=r"no episode .* look like ARM\.STEP\.TASK\.SAMPLE"):
+        evaluated_in_run(sample_folder, f"evaluated/{id}")
+
+
+def test_show_prints_an_episode_that_a_run_evaluated(sample_folder: Path) -> None:
+    evaluation = evaluated_in_run(sample_folder, "evaluations/coevolve/2")
+    id = evaluation["tasks"][0]["stored"]
+    command = [sys.executable, "-m", "coevo_gym", "show", RUN, id]
+    output = subprocess.run(
+        command, cwd=sample_folder, check=True, capture_output=True, text=True
+    ).stdout
+    assert f"{RUN}, coevolve, step 2, episode {id}, val task" in " ".join(output.split())
+    assert "Evaluation data (val split)" in output
+
+
+def test_a_browser_opens_an_evaluated_task_of_a_run(sample_folder: Path) -> None:
+    run = str(sample_folder / "runs" / RUN)
+    with serve_viewer([run]) as address, browsing.browser() as browser:
+        page = browser.new_page()
+        page.goto(f"{address}/#/runs/{RUN}/evaluations/coevolve/2")
+        page.get_by_role("table", name="Held-out tasks").locator("a[data-row]").first.click()
+        expect(page.locator("main h1")).to_contain_text("Evaluation of")
+        expect(page.locator("main")).to_contain_text("Evaluation data (val split)")
+        page.get_by_role("link", name="evaluation at step 2").click()
+        expect(page.locator("main h1")).to_contain_text("coevolve on held-out tasks, step 2")
 
 
 # The grader's verdict of held-out tasks.

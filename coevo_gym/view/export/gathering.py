@@ -20,7 +20,7 @@ from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
 from coevo_gym.view.export.curve import Line, Point, draw_chart
 from coevo_gym.view.filters import paging_of
 from coevo_gym.view.model.drafts import draft_rows
-from coevo_gym.view.model.evals import episode_rows
+from coevo_gym.view.model.evals import episode_rows, run_episode_ids
 from coevo_gym.view.model.runs import RunDetail, run_detail
 from coevo_gym.view.model.search import (
     KINDS,
@@ -114,6 +114,7 @@ def pages_to_export(
     )
     parts = [_list_if_readable(part(run)) for run in collection.runs() for part in of_run]
     if episodes:
+        parts += [_list_if_readable(_evaluated_pages(run, held_out)) for run in collection.runs()]
         parts += [
             _list_if_readable(_eval_episode_pages(evaluation, held_out))
             for evaluation in collection.evals()
@@ -146,6 +147,12 @@ def _draft_pages(run: ShownRun) -> Iterator[ExportedPage]:
 def _episode_pages(run: ShownRun) -> Iterator[ExportedPage]:
     for row in reversed(all_trajectories(run)):
         yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
+
+
+def _evaluated_pages(run: ShownRun, held_out: bool) -> Iterator[ExportedPage]:
+    if held_out or run.config.evaluation.split == Split.TRAIN:
+        for id in reversed(run_episode_ids(run)):
+            yield ExportedPage(f"runs/{run.id}/evaluated/{id}", run.id, "episodes")
 
 
 def _eval_episode_pages(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPage]:

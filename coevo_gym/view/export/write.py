@@ -244,7 +244,16 @@ WITHOUT_EPISODES = (
     "The steps of evaluation episodes are left out, because they show how held-out tasks are "
     "solved. Use --with-episodes to include them, but never train on such a file."
 )
-NOT_IN_REPORT = ("trajectories", "groups/", "drafts/", "evaluations", "evals", "side", "search")
+NOT_IN_REPORT = (
+    "trajectories",
+    "groups/",
+    "drafts/",
+    "evaluations",
+    "evaluated",
+    "evals",
+    "side",
+    "search",
+)
 """Kinds of pages that reports omit. With a slash, reports omit only the pages for single items."""
 
 

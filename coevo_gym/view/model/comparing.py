@@ -106,7 +106,7 @@ class _Side:
             return {}
         evaluation = self._collection.get_evaluation(self.id)
         with raise_as_damaged():
-            episodes = evaluation.reader.stored_eval_episodes(evaluation.config["policy"])
+            episodes = evaluation.reader.stored_eval_episodes(evaluation.config["policy"], 0)
         first = {task: sample for task, sample in sorted(episodes, reverse=True)}
         return {
             task: f"evals/{self.id}/episodes/{task}.{first[task]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
@@ -174,6 +174,8 @@ class TaskOutcome(Shape):
         end_reason: why the episodes ended; the most frequent reason if they differ.
         steps: mean number of env steps.
         before: ``success`` at the arm's previous evaluation; null for the first.
+        stored: id of the task's first stored episode, for ``runs/{run}/evaluated/{id}``; null if
+            none is stored.
     """
 
     id: str
@@ -187,6 +189,7 @@ class TaskOutcome(Shape):
     end_reason: str
     steps: float
     before: bool | None = None
+    stored: str | None = None
 
 
 class EvaluationDetail(Rated):
@@ -330,53 +333,162 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         NotFound: if the episode is not stored.
         Damaged: if the evaluation cannot be read.
     """
-    task_id, _, number = id.rpartition(".")
-    sample = int(number) if number.isdecimal() and len(number) < 7 else -1
-    lines, config = evaluation.episode_lines, evaluation.config
+    config = evaluation.config
+    tasks, stored = _tasks_and_stored_keys(evaluation)
+    rows = _make_episode_rows(evaluation.episode_lines.values(), tasks, stored)
+    return _stored_detail(
+        evaluation,
+        id,
+        list(rows),
+        tasks,
+        stored_as=(config["policy"], 0),
+        benchmark=config["benchmark"],
+        split=config["split"],
+        system_of=lambda episode, asked: _system_prompt(config, episode, asked),
+        form="TASK.SAMPLE",
+    )
+
+
+def run_episode_ids(run: ShownRun) -> dict[str, str]:
+    """Return the name of the task of each episode that a run stored in its evaluations.
+
+    The keys have the form ``ARM.STEP.TASK.SAMPLE``. A run stores these episodes with
+    ``store.record = "all"``.
+    """
     with raise_as_damaged():
-        line = lines.get((task_id, sample))
-        episode = (
-            evaluation.reader.eval_trajectory(config["policy"], 0, task_id, sample)
-            if line
-            else None
+        rows = run.query_rows(
+            "SELECT e.arm, e.step, e.task_id, e.sample, k.name FROM evaluations AS e LEFT JOIN "
+            "evaluated_tasks AS k ON k.id = e.task_id WHERE e.body IS NOT NULL ORDER BY e.rowid"
         )
-        if line is None or episode is None:
-            raise NotFound(
-                f"{evaluation.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE."
-            )
-        tasks, stored = _tasks_and_stored_keys(evaluation)
-        decisions = evaluation.reader.eval_decisions(config["policy"], task_id, sample)
-    task = tasks.get(task_id)
+    return {".".join(map(str, place)): name or "" for *place, name in rows}
+
+
+def run_episode_detail(run: ShownRun, id: str) -> TrajectoryDetail:
+    """Return an episode of one of a run's evaluations; see :func:`run_episode_ids`.
+
+    Unless the run reveals it, how a held-out task is judged is left out.
+
+    Raises:
+        NotFound: if the episode is not stored.
+        Damaged: if the run cannot be read.
+    """
+    arm, _, rest = id.partition(".")
+    step = rest.partition(".")[0]
+    number = int(step) if step.isdecimal() and len(step) < 13 else -1
+    with raise_as_damaged():
+        reader = run.reader
+        tasks = {task.id: task for task in reader.evaluated_tasks()}
+        stored = reader.stored_eval_episodes(arm, number)
+        rows = [
+            _run_episode_row(f"{arm}.{step}", one, tasks.get(one.task_id), stored)
+            for one in reader.evaluation(arm, number)
+        ]
+    config = run.config
+    return _stored_detail(
+        run,
+        id,
+        rows,
+        tasks,
+        stored_as=(arm, number),
+        benchmark=config.benchmark.name,
+        split=config.evaluation.split,
+        system_of=lambda episode, asked: system_text(
+            config.policy, config.benchmark.name, run.manifest, episode, asked
+        ),
+        form=f"ARM.STEP.TASK.SAMPLE. It stores them with store.record = 'all', and has "
+        f"store.record = {config.store.record!r}",
+    )
+
+
+def _run_episode_row(
+    place: str, one: Evaluated, task: EvaluatedTask | None, stored: Collection[tuple[str, int]]
+) -> EpisodeRow:
     asked = task.instruction if task else ""
-    split = task.split if task else config["split"]
-    withheld = why_verdict_withheld(split, config["benchmark"], evaluation.reveal)
-    behind = Behind(config["benchmark"], decisions, None, {}, hidden=bool(withheld))
+    return EpisodeRow(
+        id=f"{place}.{one.task_id}.{one.sample}",
+        position=one.sample,
+        task=one.task_id,
+        name=task.name if task else "",
+        instruction=one_line(asked),
+        sample=one.sample,
+        tags=task.tags if task else (),
+        success=one.success,
+        score=one.score,
+        end_reason=one.end_reason,
+        steps=one.steps,
+        stored=(one.task_id, one.sample) in stored,
+    )
+
+
+def _stored_detail(
+    shown: ShownEval | ShownRun,
+    id: str,
+    rows: Sequence[EpisodeRow],
+    tasks: Mapping[str, EvaluatedTask],
+    *,
+    stored_as: tuple[str, int],
+    benchmark: str,
+    split: str,
+    system_of: Callable[[EvalTrajectory, str], str | None],
+    form: str,
+) -> TrajectoryDetail:
+    """Return an episode of one evaluation.
+
+    Args:
+        shown: the evaluation, or the run that evaluated.
+        id: id of the episode.
+        rows: all episodes of the evaluation, in order.
+        tasks: the evaluated tasks, by id.
+        stored_as: arm and step of the evaluation in the database.
+        benchmark: name of the benchmark.
+        split: split of the evaluation.
+        system_of: returns the system prompt of an episode with an instruction.
+        form: form of the ids, for the error message.
+
+    Raises:
+        NotFound: if the episode is not stored.
+        Damaged: if the database cannot be read.
+    """
+    place = next((n for n, row in enumerate(rows) if row.id == id and row.stored), None)
+    if place is None:
+        raise NotFound(f"{shown.id} has no episode {id[:100]!r}. IDs look like {form}.")
+    row = rows[place]
+    arm, step = stored_as
+    with raise_as_damaged():
+        reader = shown.reader
+        episode = reader.eval_trajectory(arm, step, row.task, row.sample)
+        assert episode is not None
+        decisions = reader.eval_decisions(arm, step, row.task, row.sample)
+    task = tasks.get(row.task)
+    asked = task.instruction if task else ""
+    split = task.split if task else split
+    withheld = why_verdict_withheld(split, benchmark, shown.reveal)
+    behind = Behind(benchmark, decisions, None, {}, hidden=bool(withheld))
     steps, last = step_views(episode, behind)
-    order = [f"{one.id}.{one.sample}" for one in lines.values()]
-    place = order.index(id)
+    siblings = tuple(one for one in rows if one.task == row.task)
     return TrajectoryDetail(
         id=id,
         of="evaluation",
-        run=evaluation.id,
-        arm=config["policy"],
-        step=None,
+        run=shown.id,
+        arm=arm,
+        step=step if isinstance(shown, ShownRun) else None,
         group="",
-        position=sample,
-        size=config["samples"],
+        position=row.sample,
+        size=len(siblings),
         split=split,
         notice=notice_of(split),
-        task=TaskBrief(id=task_id, name=line.name, instruction=one_line(asked)),
+        task=TaskBrief(id=row.task, name=row.name, instruction=row.instruction),
         instruction=asked,
-        system=_system_prompt(config, episode, asked),
+        system=system_of(episode, asked),
         tools=tools_of(episode),
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
-        grade=_grade_view(episode, config["benchmark"], split, withheld),
-        siblings=tuple(_make_episode_rows(by_task(lines.values())[task_id], tasks, stored)),
+        grade=_grade_view(episode, benchmark, split, withheld),
+        siblings=siblings,
         stored=stored_parts(steps, None),
-        before=order[place - 1] if place else None,
-        after=order[place + 1] if place + 1 < len(order) else None,
+        before=rows[place - 1].id if place else None,
+        after=rows[place + 1].id if place + 1 < len(rows) else None,
     )
 
 
@@ -401,6 +513,7 @@ def run_evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetai
         earlier = [one for one in steps if one < number]
         before = _outcomes_by_task(reader.evaluation(arm, earlier[-1])) if earlier else {}
         tasks = {task.id: task for task in reader.evaluated_tasks()}
+        first = dict(sorted(reader.stored_eval_episodes(arm, number), reverse=True))
     rows = [
         TaskOutcome(
             id=id,
@@ -414,6 +527,7 @@ def run_evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetai
             end_reason=Counter(one.end_reason for one in episodes).most_common(1)[0][0],
             steps=fmean(one.steps for one in episodes),
             before=_success_share(before[id]) >= SOLVED if id in before else None,
+            stored=f"{arm}.{number}.{id}.{first[id]}" if id in first else None,
         )
         for id, episodes in outcomes.items()
     ]
@@ -500,7 +614,7 @@ def _tasks_and_stored_keys(
     with raise_as_damaged():
         reader = evaluation.reader
         tasks = {task.id: task for task in reader.evaluated_tasks()}
-        return tasks, reader.stored_eval_episodes(evaluation.config["policy"])
+        return tasks, reader.stored_eval_episodes(evaluation.config["policy"], 0)
 
 
 def _grade_view(episode: EvalTrajectory, benchmark: str, split: str, withheld: str) -> GradeView:

@@ -222,7 +222,8 @@
               <${Select} label="Tasks" name="change" value=${params.change} options=${CHANGES.slice(1)} />
               <${Select} label="Type" name="type" value=${params.type} options=${data.types.map((one) => [`${one.kind}:${one.value}`, `${words(one.kind)}: ${one.value}`])} />
             </div>
-            <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id} source=${() => shown}
+            <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id}
+              href=${(task) => task.stored && link(["runs", run, "evaluated", task.stored])} source=${() => shown}
               empty=${html`<${Empty} title="No task matches these filters." />`} />
             ${data.tasks.some((task) => task.episodes > 1) && html`<p class="note">A task counts as solved if at least half of its episodes succeed.</p>`}
             <${Pager} of=${{ total: shown.length, page, pages, per_page: SIZE }} noun="task" />

@@ -9,7 +9,13 @@
   } = coevo; // prettier-ignore
 
   const hrefOf = (path) => `#/${path}`;
-  const placeOf = (of, run, id, params) => link(of === "evaluation" ? ["evals", run, "episodes", id] : ["runs", run, "trajectories", id], params);
+  /** The kind of an episode's page, such as "trajectories" of a run. */
+  const kindOf = ({ of, step }) => (of === "training" ? "trajectories" : step === null ? "episodes" : "evaluated");
+  /** The link to an episode of the same kind and run as `episode`. */
+  const placeOf = (episode, id, params) => {
+    const kind = kindOf(episode);
+    return link([kind === "episodes" ? "evals" : "runs", episode.run, kind, id], params);
+  };
 
   /** The episodes of the group as marks in a row; the current one is outlined. */
   const Siblings = ({ episode }) => {
@@ -17,7 +23,7 @@
     return html`<nav class="siblings" aria-label="Episodes of this group">
       <span class="soft">${episode.of === "training" ? "Group" : "Same task"}</span>
       ${episode.siblings.map(
-        (one) => html`<a key=${one.id} href=${placeOf(episode.of, episode.run, one.id)} class=${cls("sibling", one.success ? "good" : "bad")}
+        (one) => html`<a key=${one.id} href=${placeOf(episode, one.id)} class=${cls("sibling", one.success ? "good" : "bad")}
           aria-current=${one.id === episode.id ? "page" : null}
           aria-label=${`Episode ${one.position + 1}: ${one.success ? "solved" : "failed"}, ${plural(one.steps, "step")}`}
           title=${`Episode ${one.position + 1}: ${one.success ? "solved" : "failed"} in ${plural(one.steps, "step")}, end reason: ${one.end_reason.replaceAll("_", " ")}`}>
@@ -72,7 +78,7 @@
   };
 
   const Step = ({ step, look, here, episode }) => {
-    const place = placeOf(episode.of, episode.run, episode.id, { step: step.number });
+    const place = placeOf(episode, episode.id, { step: step.number });
     return html`<article id=${`step-${step.number}`} class=${cls("step", { here, erred: step.error_kind })} tabindex="-1" aria-label=${`Step ${step.number} of ${episode.steps.length}`}>
       <div class="step-head">
         <h3><a href=${place} title="Link to this step">Step ${step.number}</a></h3>
@@ -138,11 +144,11 @@
     const beside = (by) => {
       const i = episode.siblings.findIndex((one) => one.id === episode.id) + by;
       const next = episode.siblings[i];
-      if (next) coevo.go(placeOf(episode.of, episode.run, next.id));
+      if (next) coevo.go(placeOf(episode, next.id));
       return Boolean(next);
     };
     const onward = (id) => {
-      if (id) coevo.go(placeOf(episode.of, episode.run, id));
+      if (id) coevo.go(placeOf(episode, id));
       return Boolean(id);
     };
     useKeys([
@@ -158,7 +164,7 @@
     return html`
       <${Head} episode=${episode} kinds=${kinds} />
       <${Signals} episode=${episode} kinds=${kinds} />
-      <${coevo.EpisodeNotes} episode=${episode} hrefOfStep=${(step) => placeOf(episode.of, episode.run, episode.id, { step })} />
+      <${coevo.EpisodeNotes} episode=${episode} hrefOfStep=${(step) => placeOf(episode, episode.id, { step })} />
       <div class="section-head conversation-head"><h2>Steps</h2><${Choice} label="Display of observations" value=${look} options=${LOOKS} onChange=${setLook} /></div>
       ${episode.system && html`<details class="more system"><summary>System prompt</summary><${Prose} class="code" text=${episode.system} most=${6000} /></details>`}
       ${episode.tools?.length > 0 && html`<details class="more system"><summary>Functions</summary><${Prose} class="code" text=${episode.tools.join("\n")} most=${6000} /></details>`}
@@ -172,17 +178,18 @@
   const Outline = ({ episode, at }) =>
     episode.steps.length > 2 &&
     html`<ol class="outline" aria-label="Steps of this episode">${episode.steps.map(
-      (step) => html`<li key=${step.number}><a href=${placeOf(episode.of, episode.run, episode.id, { step: step.number })} class=${cls({ erred: step.error_kind })} aria-current=${step.number === at ? "step" : null}>
+      (step) => html`<li key=${step.number}><a href=${placeOf(episode, episode.id, { step: step.number })} class=${cls({ erred: step.error_kind })} aria-current=${step.number === at ? "step" : null}>
         <span class="num soft">${step.number}</span> <${coevo.StepMarks} episode=${episode} number=${step.number} /><span class="mono"><${Words} text=${step.action} most=${60} /></span></a></li>`,
     )}</ol>`;
 
+  const crumbsOfArm = ({ run, arm }) => [["Runs", "#/"], [run, link(["runs", run])], [arm, link(["runs", run, "arms", arm])]];
   const crumbsOf = (episode) =>
-    episode.of === "evaluation"
+    kindOf(episode) === "episodes"
       ? [["Evaluations", "#/evals"], [episode.run, link(["evals", episode.run])]]
+      : kindOf(episode) === "evaluated"
+      ? [...crumbsOfArm(episode), [`evaluation at step ${episode.step}`, link(["runs", episode.run, "evaluations", episode.arm, episode.step])]]
       : [
-          ["Runs", "#/"],
-          [episode.run, link(["runs", episode.run])],
-          [episode.arm, link(["runs", episode.run, "arms", episode.arm])],
+          ...crumbsOfArm(episode),
           [`step ${episode.step}`, link(["runs", episode.run, "trajectories"], { arm: episode.arm, step: episode.step })],
           [`group ${episode.group}`, link(["runs", episode.run, "arms", episode.arm, "groups", episode.group])],
         ];
@@ -195,7 +202,7 @@
   const sideHref = (episode) => {
     const others = episode.siblings.filter((one) => one.id !== episode.id);
     const other = others.find((one) => one.success !== episode.grade.success) || others[0];
-    const path = (id) => placeOf(episode.of, episode.run, id).slice(2);
+    const path = (id) => placeOf(episode, id).slice(2);
     return link(["side"], { a: path(episode.id), b: path(other.id) });
   };
 
@@ -204,7 +211,7 @@
     const kinds = coevo.useKinds();
     const episode = found.data;
     const title = episode ? `${of === "evaluation" ? "Evaluation of" : "Episode of"} ${episode.task.name || "a task"}` : "Episode";
-    return html`<${Page} title=${title} wide run=${of === "training" ? run : undefined} tab="trajectories"
+    return html`<${Page} title=${title} wide run=${parts[0] === "runs" ? run : undefined} tab=${of === "training" ? "trajectories" : undefined}
       crumbs=${episode ? crumbsOf(episode) : []} actions=${episode && actionsOf(episode)}>
       <${Loaded} of=${found}>${(data) => html`<${Episode} key=${data.id} episode=${data} kinds=${kinds} params=${params} />`}<//>
     <//>`;
@@ -212,6 +219,8 @@
 
   coevo.views.Trajectory = ({ run, id, params }) => html`<${View} of="training" run=${run} parts=${["runs", run, "trajectories", id]} params=${params} />`;
   coevo.views.EvalEpisode = ({ run, id, params }) => html`<${View} of="evaluation" run=${run} parts=${["evals", run, "episodes", id]} params=${params} />`;
+  coevo.views.Evaluated = ({ run, id, params }) => html`<${View} of="evaluation" run=${run} parts=${["runs", run, "evaluated", id]} params=${params} />`;
+  coevo.route("runs/:run/evaluated/:id", coevo.views.Evaluated);
   coevo.route("runs/:run/trajectories/:id", coevo.views.Trajectory);
   coevo.route("evals/:run/episodes/:id", coevo.views.EvalEpisode);
   Object.assign(coevo, { Shown, hrefOf });
