@@ -177,8 +177,8 @@ def test_the_episodes_that_a_run_evaluated_are_shown(sample_folder: Path) -> Non
         assert not episode["grade"]["notice"]  # the report's own fields are withheld
         assert episode["steps"]
         assert [one["id"] for one in episode["siblings"]] == [id]
-    shown = evaluated_in_run(sample_folder, f"evaluated/{ids[0]}", "page")
-    assert find_marked_split(shown["grade"]) == "val"
+    revealed = evaluated_in_run(sample_folder, f"evaluated/{ids[0]}", "page")
+    assert find_marked_split(revealed["grade"]) == "val"
 
 
 @pytest.mark.parametrize("id", ["coevolve.2.no.0", "coevolve.x.no.0", "coevolve", "static.2.a.b"])

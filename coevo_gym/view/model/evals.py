@@ -421,7 +421,7 @@ def _run_episode_row(
 
 
 def _stored_detail(
-    shown: ShownEval | ShownRun,
+    source: ShownEval | ShownRun,
     id: str,
     rows: Sequence[EpisodeRow],
     tasks: Mapping[str, EvaluatedTask],
@@ -435,7 +435,7 @@ def _stored_detail(
     """Return an episode of one evaluation.
 
     Args:
-        shown: the evaluation, or the run that evaluated.
+        source: the evaluation, or the run that evaluated.
         id: id of the episode.
         rows: all episodes of the evaluation, in order.
         tasks: the evaluated tasks, by id.
@@ -451,27 +451,27 @@ def _stored_detail(
     """
     place = next((n for n, row in enumerate(rows) if row.id == id and row.stored), None)
     if place is None:
-        raise NotFound(f"{shown.id} has no episode {id[:100]!r}. IDs look like {form}.")
+        raise NotFound(f"{source.id} has no episode {id[:100]!r}. IDs look like {form}.")
     row = rows[place]
     arm, step = stored_as
     with raise_as_damaged():
-        reader = shown.reader
+        reader = source.reader
         episode = reader.eval_trajectory(arm, step, row.task, row.sample)
         assert episode is not None
         decisions = reader.eval_decisions(arm, step, row.task, row.sample)
     task = tasks.get(row.task)
     asked = task.instruction if task else ""
     split = task.split if task else split
-    withheld = why_verdict_withheld(split, benchmark, shown.reveal)
+    withheld = why_verdict_withheld(split, benchmark, source.reveal)
     behind = Behind(benchmark, decisions, None, {}, hidden=bool(withheld))
     steps, last = step_views(episode, behind)
     siblings = tuple(one for one in rows if one.task == row.task)
     return TrajectoryDetail(
         id=id,
         of="evaluation",
-        run=shown.id,
+        run=source.id,
         arm=arm,
-        step=step if isinstance(shown, ShownRun) else None,
+        step=step if isinstance(source, ShownRun) else None,
         group="",
         position=row.sample,
         size=len(siblings),
