@@ -143,7 +143,7 @@ def test_a_repeated_arm_draws_the_same_tasks_in_another_order(done: Path) -> Non
     assert arms["static"]["weights"] != arms["again"]["weights"]
 
 
-@pytest.mark.parametrize("at", [1, 3, 4])
+@pytest.mark.parametrize("at", [1, pytest.param(3, marks=pytest.mark.slow), 4])
 def test_a_stopped_run_ends_like_an_uninterrupted_one(done: Path, tmp_path: Path, at: int) -> None:
     folder, asked = tmp_path / "run", 0
 

@@ -125,7 +125,9 @@ def straight(sets: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFo
     return folder
 
 
-@pytest.mark.parametrize("epochs", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "epochs", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3, 4)), 5]
+)
 def test_a_warm_up_stopped_after_any_epoch_ends_the_same(
     straight: RunFolder,
     sets: list[str],
@@ -147,7 +149,7 @@ def test_a_warm_up_stopped_after_any_epoch_ends_the_same(
     assert not epochs_of(folder).exists()
 
 
-@pytest.mark.parametrize("steps", [1, 4, 5])
+@pytest.mark.parametrize("steps", [1, pytest.param(4, marks=pytest.mark.slow), 5])
 def test_a_warm_up_stopped_within_an_epoch_ends_the_same(
     straight: RunFolder,
     sets: list[str],
