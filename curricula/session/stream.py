@@ -316,6 +316,11 @@ def resolve_session(
             )
         curriculum, evolver = method.curriculum, method.evolver
     elif session is not None:
+        if session.benchmark not in ("", env.benchmark):
+            raise ConfigError(
+                f"The session has tasks of {session.benchmark}, but the env is for "
+                f"{env.benchmark}. Serve {env.benchmark}, or create an env of {session.benchmark}."
+            )
         arguments: dict[str, tuple[object, object]] = {
             "curriculum": (curriculum, None),
             "group_size": (group_size, 8),
