@@ -1,0 +1,159 @@
+"""TRL in two processes that share a served session: whole groups, one pool, one checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.curricula.session.http_session import HTTPSession
+from coevo_gym.trainers.adapters.checkpoint import FILE
+from tests.adapters.conftest import ROOT, SCRIPTS
+from tests.processes import Forked
+
+pytest.importorskip("trl")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+K, GROUPS, RANKS = 4, 3, 2
+"""Three groups of four in two processes: the second group is split between them."""
+A_STEP = K * GROUPS
+WAIT_S = 900
+
+
+@contextmanager
+def serve_toy(folder: Path, port: str = "0") -> Iterator[tuple[Forked, str]]:
+    """``coevo serve toy`` in a process that can be killed, and its address."""
+    sizes = ["--group-size", str(K), "--groups-per-step", str(GROUPS), "--initial-size", "12"]
+    serve = ["serve", "toy", "--curriculum", "static", "--db", "a.db", "--port", port, *sizes]
+    server = Forked(["-m", "tests.serve.dies_at_write", "1000000", "after", *serve], folder)
+    try:
+        line = server.stdout.readline()
+        assert "serving toy at" in line, line
+        yield server, line.split(" at ")[1].split(";")[0]
+    finally:
+        if server.poll() is None:
+            server.kill()
+            server.wait(WAIT_S)
+
+
+class Training:
+    """A training in two processes that has been started.
+
+    Attributes:
+        folder: where its checkpoints and the lines of its processes are.
+    """
+
+    def __init__(self, address: str, folder: Path, steps: int, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self._n_before = len(self.told())
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(RANKS)]
+        script = [SCRIPTS / "trl_ranks.py", address, folder, steps, GROUPS, *options]
+        self._output = (folder / "output.txt").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, *launch, *map(str, script)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the processes have written so far, one after the other."""
+        files = sorted(self.folder.glob("rank-*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        """Wait for something to happen while the training runs."""
+        until = time.monotonic() + WAIT_S
+        while not true():
+            assert self._process.poll() is None, (self.folder / "output.txt").read_text()[-8000:]
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def wait(self) -> None:
+        """Wait for the training to finish."""
+        assert self._process.wait(WAIT_S) == 0, (self.folder / "output.txt").read_text()[-8000:]
+        self._output.close()
+
+    def kill(self) -> None:
+        """Kill all processes of the training."""
+        pids = [line["pid"] for line in self.told() if "pid" in line]
+        for pid in (self._process.pid, *pids):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(WAIT_S)
+        self._output.close()
+
+
+def tasks_of_steps(told: list[dict[str, Any]]) -> dict[int, Counter[str]]:
+    """Count the episodes of each task in each step, over all processes."""
+    steps: dict[int, Counter[str]] = {}
+    for line in told:
+        if "step" in line:
+            steps.setdefault(line["step"], Counter()).update(line["tasks"])
+    return steps
+
+
+def test_two_processes_share_groups_pool_and_checkpoint_and_survive_kills(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with serve_toy(tmp_path / "one") as (_, address):
+        whole = Training(address, tmp_path / "whole", 4)
+        whole.wait()
+        check_training(whole, HTTPSession(address))
+    with serve_toy(tmp_path / "two") as (server, address):
+        session = HTTPSession(address, patience_s=WAIT_S)
+        killed = Training(address, tmp_path / "killed", 4)
+        killed.wait_until(lambda: session.ticket_counts["taken"] > A_STEP)
+        server.kill()  # in the second step
+        server.wait(WAIT_S)
+        with serve_toy(tmp_path / "two", port=address.rpartition(":")[2]):
+            killed.wait_until(lambda: session.ticket_counts["taken"] > 2 * A_STEP)
+            killed.kill()  # in the third step, after its checkpoint
+            counts = session.ticket_counts
+            assert counts["reported"] >= 2 * A_STEP
+            assert counts["given_back"] == counts["lapsed"] == counts["late"] == 0
+            saved = json.loads((tmp_path / "killed" / "checkpoint-2" / FILE).read_text())
+            assert (saved["ledger"]["n_groups"], saved["ledger"]["groups"]) == (2 * GROUPS, [])
+            before = [line for line in killed.told() if line.get("step", 0) < 2]
+            for file in (tmp_path / "killed").glob("rank-*.jsonl"):
+                file.unlink()
+            resumed = Training(address, tmp_path / "killed", 4, "--resume")
+            resumed.wait()
+            assert session.metrics()["groups"] == 4 * GROUPS
+            assert not session.outstanding_tickets
+            assert tasks_of_steps([*before, *resumed.told()]) == tasks_of_steps(whole.told())
+            check_weights(resumed)
+
+
+def check_training(training: Training, session: HTTPSession) -> None:
+    """Check a training that nothing has interrupted."""
+    told, counts = training.told(), session.ticket_counts
+    assert counts["taken"] == counts["reported"] == 4 * A_STEP
+    assert session.metrics()["groups"] == 4 * GROUPS
+    assert not session.outstanding_tickets
+    steps = tasks_of_steps(told)
+    assert [sorted(tasks.values()) for tasks in steps.values()] == [[K] * GROUPS] * 4
+    played = [line for line in told if "step" in line]
+    for step in steps:
+        first, second = (set(line["tasks"]) for line in played if line["step"] == step)
+        assert len(first & second) == 1, "one group is split between the processes"
+    rewards = [reward for line in played for row in line["rewards"] for reward in row]
+    assert 0 < sum(rewards) < len(rewards)
+    check_weights(training)
+
+
+def check_weights(training: Training) -> None:
+    """Check that the processes end with the same weights."""
+    ends = [line for line in training.told() if "weights" in line]
+    assert len(ends) == RANKS
+    assert ends[0] == ends[1]
