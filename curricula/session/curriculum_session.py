@@ -154,7 +154,7 @@ class CurriculumSession(TaskSession):
         raise TypeError(
             f"A {type(self).__name__} cannot be copied or pickled, nor can a sampler that uses it, "
             "because each copy would draw its own tasks. Save state_dict() and load it into a new "
-            "session, or share the session (`coevo serve`, RaySession)."
+            "session, or share the session (HTTPSession with `coevo serve`, or RaySession)."
         )
 
     @property
