@@ -102,8 +102,8 @@ class HTTPSession(TaskSession):
         answer: Any
         match call:
             case Take():
-                named = {**call_to_json(call), "request": call.request or uuid4().hex}
-                reply = self._send("take", **named)
+                body = {**call_to_json(call), "request": call.request or uuid4().hex}
+                reply = self._send("take", **body)
                 later = reply.get("later")
                 answer = ticket_from_json(reply["ticket"]) if later is None else Later(later)
             case Report() | GiveBack():

@@ -56,7 +56,6 @@ class Training:
     def __init__(self, address: str, folder: Path, steps: int, *options: str) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
-        self._n_before = len(self.told())
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(RANKS)]
         script = [SCRIPTS / "trl_ranks.py", address, folder, steps, GROUPS, *options]
         self._output = (folder / "output.txt").open("ab")
@@ -67,8 +66,8 @@ class Training:
             stderr=subprocess.STDOUT,
         )
 
-    def told(self) -> list[dict[str, Any]]:
-        """What the processes have written so far, one after the other."""
+    def read_lines(self) -> list[dict[str, Any]]:
+        """Return what the processes have written so far, one after the other."""
         files = sorted(self.folder.glob("rank-*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -87,17 +86,17 @@ class Training:
 
     def kill(self) -> None:
         """Kill all processes of the training."""
-        pids = [line["pid"] for line in self.told() if "pid" in line]
+        pids = [line["pid"] for line in self.read_lines() if "pid" in line]
         for pid in (self._process.pid, *pids):
             os.kill(pid, signal.SIGKILL)
         self._process.wait(WAIT_S)
         self._output.close()
 
 
-def tasks_of_steps(told: list[dict[str, Any]]) -> dict[int, Counter[str]]:
+def tasks_of_steps(lines: list[dict[str, Any]]) -> dict[int, Counter[str]]:
     """Count the episodes of each task in each step, over all processes."""
     steps: dict[int, Counter[str]] = {}
-    for line in told:
+    for line in lines:
         if "step" in line:
             steps.setdefault(line["step"], Counter()).update(line["tasks"])
     return steps
@@ -124,26 +123,28 @@ def test_two_processes_share_groups_pool_and_checkpoint_and_survive_kills(tmp_pa
             assert counts["given_back"] == counts["lapsed"] == counts["late"] == 0
             saved = json.loads((tmp_path / "killed" / "checkpoint-2" / FILE).read_text())
             assert (saved["ledger"]["n_groups"], saved["ledger"]["groups"]) == (2 * GROUPS, [])
-            before = [line for line in killed.told() if line.get("step", 0) < 2]
+            before = [line for line in killed.read_lines() if line.get("step", 0) < 2]
             for file in (tmp_path / "killed").glob("rank-*.jsonl"):
                 file.unlink()
             resumed = Training(address, tmp_path / "killed", 4, "--resume")
             resumed.wait()
             assert session.metrics()["groups"] == 4 * GROUPS
             assert not session.outstanding_tickets
-            assert tasks_of_steps([*before, *resumed.told()]) == tasks_of_steps(whole.told())
+            assert tasks_of_steps([*before, *resumed.read_lines()]) == tasks_of_steps(
+                whole.read_lines()
+            )
             check_weights(resumed)
 
 
 def check_training(training: Training, session: HTTPSession) -> None:
     """Check a training that nothing has interrupted."""
-    told, counts = training.told(), session.ticket_counts
+    lines, counts = training.read_lines(), session.ticket_counts
     assert counts["taken"] == counts["reported"] == 4 * A_STEP
     assert session.metrics()["groups"] == 4 * GROUPS
     assert not session.outstanding_tickets
-    steps = tasks_of_steps(told)
+    steps = tasks_of_steps(lines)
     assert [sorted(tasks.values()) for tasks in steps.values()] == [[K] * GROUPS] * 4
-    played = [line for line in told if "step" in line]
+    played = [line for line in lines if "step" in line]
     for step in steps:
         first, second = (set(line["tasks"]) for line in played if line["step"] == step)
         assert len(first & second) == 1, "one group is split between the processes"
@@ -154,6 +155,6 @@ def check_training(training: Training, session: HTTPSession) -> None:
 
 def check_weights(training: Training) -> None:
     """Check that the processes end with the same weights."""
-    ends = [line for line in training.told() if "weights" in line]
+    ends = [line for line in training.read_lines() if "weights" in line]
     assert len(ends) == RANKS
     assert ends[0] == ends[1]

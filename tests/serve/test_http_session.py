@@ -112,13 +112,13 @@ def as_json(group: Group | None) -> object:
 
 def describe_state(session: TaskSession) -> dict[str, Any]:
     """Return all that a session tells about itself."""
-    kept = make_curriculum().metrics().keys() | {"groups"}
+    names = make_curriculum().metrics().keys() | {"groups"}
     return {
         "state": session.state_dict(),
         "counts": session.ticket_counts,
         "evolving": session.is_evolving,
         "out": [(bare(one.id), one.task) for one in session.outstanding_tickets],
-        "metrics": {name: value for name, value in session.metrics().items() if name in kept},
+        "metrics": {name: value for name, value in session.metrics().items() if name in names},
     }
 
 

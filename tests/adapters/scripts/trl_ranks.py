@@ -37,12 +37,12 @@ args = parser.parse_args()
 torch.set_num_threads(1)
 toy.register()
 rank, n_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-told = (args.folder / f"rank-{rank}.jsonl").open("a", buffering=1)
+output = (args.folder / f"rank-{rank}.jsonl").open("a", buffering=1)
 
 
 def tell(**facts: Any) -> None:
     """Write a line that survives this process."""
-    told.write(json.dumps(facts) + "\n")
+    output.write(json.dumps(facts) + "\n")
 
 
 tell(pid=os.getpid())
