@@ -127,11 +127,10 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
         return {"version": __version__, **session.about}
 
     def status(_: Nothing) -> dict[str, Any]:
-        return {
-            "is_evolving": session.is_evolving,
-            "ticket_counts": session.ticket_counts,
-            "outstanding": [ticket_to_json(ticket) for ticket in session.outstanding_tickets],
-        }
+        return {"is_evolving": session.is_evolving, "ticket_counts": session.ticket_counts}
+
+    def outstanding(_: Nothing) -> dict[str, Any]:
+        return {"tickets": [ticket_to_json(ticket) for ticket in session.outstanding_tickets]}
 
     def save(_: Nothing) -> dict[str, Any]:
         return {"state": session.state_dict()}
@@ -153,6 +152,7 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
         "close_spent_step": (CloseSpentStep, close_spent_step),
         "about": (Nothing, about),
         "status": (Nothing, status),
+        "outstanding": (Nothing, outstanding),
         "save": (Nothing, save),
         "load": (Load, load),
         "metrics": (Nothing, metrics),

@@ -134,7 +134,7 @@ class HTTPSession(TaskSession):
     @property
     def outstanding_tickets(self) -> tuple[Ticket, ...]:
         """Tickets that have been neither reported nor returned, oldest first."""
-        return tuple(map(ticket_from_json, self._send("status")["outstanding"]))
+        return tuple(map(ticket_from_json, self._send("outstanding")["tickets"]))
 
     def metrics(self) -> dict[str, float]:
         """Return the curriculum's metrics, with ticket counts such as ``tickets_out``."""

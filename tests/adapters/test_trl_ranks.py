@@ -10,9 +10,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -88,9 +88,17 @@ class Training:
         """Kill all processes of the training."""
         pids = [line["pid"] for line in self.read_lines() if "pid" in line]
         for pid in (self._process.pid, *pids):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait(WAIT_S)
         self._output.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            self.kill()
 
 
 def tasks_of_steps(lines: list[dict[str, Any]]) -> dict[int, Counter[str]]:
@@ -106,34 +114,33 @@ def test_two_processes_share_groups_pool_and_checkpoint_and_survive_kills(tmp_pa
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     with serve_toy(tmp_path / "one") as (_, address):
-        whole = Training(address, tmp_path / "whole", 4)
-        whole.wait()
+        with Training(address, tmp_path / "whole", 4) as whole:
+            whole.wait()
         check_training(whole, HTTPSession(address))
     with serve_toy(tmp_path / "two") as (server, address):
         session = HTTPSession(address, patience_s=WAIT_S)
-        killed = Training(address, tmp_path / "killed", 4)
-        killed.wait_until(lambda: session.ticket_counts["taken"] > A_STEP)
-        server.kill()  # in the second step
-        server.wait(WAIT_S)
-        with serve_toy(tmp_path / "two", port=address.rpartition(":")[2]):
-            killed.wait_until(lambda: session.ticket_counts["taken"] > 2 * A_STEP)
-            killed.kill()  # in the third step, after its checkpoint
-            counts = session.ticket_counts
-            assert counts["reported"] >= 2 * A_STEP
-            assert counts["given_back"] == counts["lapsed"] == counts["late"] == 0
-            saved = json.loads((tmp_path / "killed" / "checkpoint-2" / FILE).read_text())
-            assert (saved["ledger"]["n_groups"], saved["ledger"]["groups"]) == (2 * GROUPS, [])
-            before = [line for line in killed.read_lines() if line.get("step", 0) < 2]
-            for file in (tmp_path / "killed").glob("rank-*.jsonl"):
-                file.unlink()
-            resumed = Training(address, tmp_path / "killed", 4, "--resume")
-            resumed.wait()
-            assert session.metrics()["groups"] == 4 * GROUPS
-            assert not session.outstanding_tickets
-            assert tasks_of_steps([*before, *resumed.read_lines()]) == tasks_of_steps(
-                whole.read_lines()
-            )
-            check_weights(resumed)
+        with Training(address, tmp_path / "killed", 4) as killed:
+            killed.wait_until(lambda: session.ticket_counts["taken"] > A_STEP)
+            server.kill()  # in the second step
+            server.wait(WAIT_S)
+            with serve_toy(tmp_path / "two", port=address.rpartition(":")[2]):
+                killed.wait_until(lambda: session.ticket_counts["taken"] > 2 * A_STEP)
+                killed.kill()  # in the third step, after its checkpoint
+                counts = session.ticket_counts
+                assert counts["reported"] >= 2 * A_STEP
+                assert counts["given_back"] == counts["lapsed"] == counts["late"] == 0
+                saved = json.loads((tmp_path / "killed" / "checkpoint-2" / FILE).read_text())
+                assert (saved["ledger"]["n_groups"], saved["ledger"]["groups"]) == (2 * GROUPS, [])
+                before = [line for line in killed.read_lines() if line.get("step", 0) < 2]
+                for file in (tmp_path / "killed").glob("rank-*.jsonl"):
+                    file.unlink()
+                with Training(address, tmp_path / "killed", 4, "--resume") as resumed:
+                    resumed.wait()
+                assert session.metrics()["groups"] == 4 * GROUPS
+                assert not session.outstanding_tickets
+                after = [*before, *resumed.read_lines()]
+                assert tasks_of_steps(after) == tasks_of_steps(whole.read_lines())
+                check_weights(resumed)
 
 
 def check_training(training: Training, session: HTTPSession) -> None:
