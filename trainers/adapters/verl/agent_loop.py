@@ -5,7 +5,7 @@ Select it in the YAML file that verl reads (``rollout.agent.agent_loop_config_pa
     - name: coevo
       _target_: coevo_gym.trainers.adapters.verl.agent_loop.CurriculumAgentLoop
       env_id: CoEvolve-WebShop-v0
-      session: coevo-session            # a Ray actor's name (coevo_gym.serve.ray_actor), or http://…
+      session: coevo-session            # name of a Ray actor, or http://… for `coevo serve`
 
 Training rows of verl's dataset are placeholders: ``{"prompt": [{"role": "user", "content": ""}],
 "agent_name": "coevo"}``. The ``rollout.n`` copies of a row share a ``uid``, which is their slot in
