@@ -396,7 +396,12 @@ def _normalise(vector: Any) -> Any:
 
 
 def _authorization_headers(token: str | None) -> dict[str, str]:
-    token = os.environ.get("COEVO_TOKEN", "") if token is None else token
+    token = (os.environ.get("COEVO_TOKEN", "") if token is None else token).strip()
+    if not token.isascii() or "\n" in token:  # http.client would quote it in its error
+        raise ValueError(
+            "The token must be one line of ASCII characters. Set COEVO_TOKEN to the first line of "
+            "the server's --token-file."
+        )
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

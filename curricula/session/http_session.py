@@ -82,8 +82,13 @@ class HTTPSession(TaskSession):
             raise ConfigError(str(error)) from error
         except RemoteError as error:
             raise ConfigError(self._explain_failure(error)) from error
-        if (version := about.get("version")) != __version__:
-            raise ConfigError(_explain_version(address, f"version {version}"))
+        if "version" not in about:
+            raise ConfigError(
+                f"{address} is not a server of coevo_gym. Pass the address that `coevo serve` "
+                "prints."
+            )
+        if about["version"] != __version__:
+            raise ConfigError(_explain_version(address, f"version {about['version']}"))
         self._seeds = Seeds.from_seed(about["seed"])
         self.lease_s = cast("float | None", about["lease_s"])
         self.benchmark = str(about.get("benchmark", ""))

@@ -7,16 +7,17 @@ import pickle
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium as gym
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import coevo_gym
@@ -123,6 +124,7 @@ def describe_state(session: TaskSession) -> dict[str, Any]:
 
 
 @settings(max_examples=15)
+@example([("take", 0)] * 6 + [("report", 1), ("close_spent_step", 0), ("take", 0)], 3)
 @given(CALLS, st.sampled_from([1, 3]))
 def test_a_served_session_answers_every_call_as_one_in_this_process(
     calls: list[tuple[str, int]], groups_per_step: int
@@ -143,29 +145,31 @@ def test_a_served_session_answers_every_call_as_one_in_this_process(
 
 
 def test_evolve_returns_each_result_once_also_if_its_answer_is_lost(tmp_path: Path) -> None:
-    with served(tmp_path, group_size=K) as http, lose_answers(every=2) as lost:
+    results = iter([True, True, False])
+    with (
+        served(tmp_path, group_size=K) as http,
+        lose_answers(lambda answer: answer.get("result") is not None and next(results)) as lost,
+    ):
         result = http.evolve()
         assert isinstance(result, RoundResult)
         assert result.accepted == TRAIN[:4]
         assert http.evolve() is None
-        assert lost
+        assert lost == ["evolve", "evolve"]
         with pytest.raises(ConfigError, match="runs its rounds itself"):
             http.execute(Evolve(result))
 
 
 @contextmanager
-def lose_answers(*, every: int) -> Iterator[list[str]]:
-    """Lose every n-th answer of a server, after it has executed the call; yield their names."""
-    send, n_calls, lost = TicketClient._send, 0, list[str]()
+def lose_answers(is_lost: Callable[[dict[str, Any]], bool]) -> Iterator[list[str]]:
+    """Lose some answers of a server, which has executed the calls; yield the calls' names."""
+    send, lost = TicketClient._send, list[str]()
 
     def send_and_lose(client: TicketClient, name: str, data: bytes) -> Any:
-        nonlocal n_calls
-        answer = send(client, name, data)
-        n_calls += 1
-        if n_calls % every == 0:
+        status, answer = send(client, name, data)
+        if is_lost(answer):
             lost.append(name)
             raise ConnectionResetError("the answer is lost")
-        return answer
+        return status, answer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TicketClient, "_send", send_and_lose)
@@ -177,7 +181,8 @@ def lose_answers(*, every: int) -> Iterator[list[str]]:
 def test_calls_whose_answers_are_lost_count_once(tmp_path: Path, groups_per_step: int) -> None:
     with served(tmp_path, group_size=K, groups_per_step=groups_per_step) as http:
         http.evolve()
-        with lose_answers(every=2) as lost:
+        numbers = count()
+        with lose_answers(lambda _: next(numbers) % 2 == 0) as lost:
             for number in range(8):
                 ticket = http.take()
                 assert isinstance(ticket, Ticket)
@@ -313,6 +318,7 @@ def answering(status: int, kind: str, body: bytes) -> Iterator[str]:
             "runs another version of coevo_gym, but this process runs version",
         ),
         (200, "application/json", b'{"version": "0.0.1"}', "runs version 0.0.1 of coevo_gym"),
+        (200, "application/json", b"{}", "is not a server of coevo_gym"),
         (502, "text/html", b"<html>", r"gave no answer within 0.01 s \(status 502\)"),
     ],
 )
@@ -341,7 +347,11 @@ def test_a_wrong_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for token in ("wrong", None):
             with pytest.raises(ConfigError, match="needs another token: set COEVO_TOKEN"):
                 HTTPSession(server.address, token)
-        assert pickle.loads(pickle.dumps(HTTPSession(server.address, TOKEN))).group_size == K
+        for token in (f"{TOKEN}\nof an agent", "schlüssel"):
+            with pytest.raises(ConfigError, match="must be one line of ASCII") as error:
+                HTTPSession(server.address, token)
+            assert token not in str(error.value)
+        assert pickle.loads(pickle.dumps(HTTPSession(server.address, f"{TOKEN}\n"))).group_size == K
         monkeypatch.setenv("COEVO_TOKEN", TOKEN)
         assert HTTPSession(server.address).group_size == K
         assert session.ticket_counts["taken"] == 0
