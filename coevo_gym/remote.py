@@ -41,19 +41,22 @@ class RemoteError(RuntimeError):
 
     Attributes:
         kind: name of the error, such as ``"TaskError"`` or ``"ServerLost"``.
+        message: description of the error.
         lost: True if the error ended the episode without an outcome.
+        status: HTTP status of the answer; 0 if the error is not an HTTP answer.
     """
 
-    def __init__(self, kind: str, message: object, *, lost: bool = False) -> None:
+    def __init__(self, kind: str, message: object, *, lost: bool = False, status: int = 0) -> None:
         super().__init__(f"{kind}: {message}")
-        self.kind, self.lost = kind, lost
+        self.kind, self.message, self.lost, self.status = kind, str(message), lost, status
 
 
 class TicketClient:
     """A client for the tickets API that takes tasks and reports their episodes.
 
     Each call is retried until it is answered; the server answers a repeated call with the same
-    result. A client is thread-safe, but each process needs its own client.
+    result. After a call that was never answered, further calls are tried only once, until one is
+    answered. A client is thread-safe, but each process needs its own client.
 
     Args:
         address: server address, such as ``"http://127.0.0.1:8765"``.
@@ -72,7 +75,7 @@ class TicketClient:
     ) -> None:
         self.address, self.patience_s = address, patience_s
         self._headers = {"Content-Type": "application/json", **_authorization_headers(token)}
-        self._lock = threading.Lock()
+        self._lock, self._is_lost = threading.Lock(), False
         self._http = _create_connection(address, timeout_s)
 
     def take(
@@ -120,37 +123,66 @@ class TicketClient:
         """Return the curriculum's metrics and the numbers of tickets taken, reported and lost."""
         return dict(self.call("metrics")["metrics"])
 
+    def close(self) -> None:
+        """Close the connection. The next call opens it again."""
+        with self._lock:
+            self._http.close()
+
     def call(self, name: str, /, **body: Any) -> Any:
         """Send a message, retrying until the server responds.
 
         Raises:
             RemoteError: if the message is rejected, or not answered within ``patience_s``.
         """
-        data, until, pause = json.dumps(body).encode(), time.monotonic() + self.patience_s, 0.0
+        patience_s = 0.0 if self._is_lost else self.patience_s
+        data, until, pause = json.dumps(body).encode(), time.monotonic() + patience_s, 0.0
         while True:
             try:
                 status, answer = self._send(name, data)
+                self._is_lost = False
                 if status == 200:
                     return answer
-                error = RemoteError(answer.get("error", ""), answer.get("message", str(status)))
+                why = answer.get("message", f"status {status}")
                 if status < 500:
-                    raise error
-                why: Exception = error
-            except (OSError, http.client.HTTPException, ValueError) as problem:
-                why = problem
-            if time.monotonic() > until:
-                raise RemoteError("ServerLost", f"{self.address}: {why}") from why
+                    raise RemoteError(answer["error"], why, status=status)
+            except (OSError, http.client.HTTPException) as problem:
+                why = str(problem) or type(problem).__name__
+            if time.monotonic() >= until:
+                self._is_lost = True
+                raise RemoteError(
+                    "ServerLost",
+                    f"{self.address} gave no answer within {self.patience_s:g} s ({why}). Start "
+                    "the server: the same `coevo serve` command resumes its session.",
+                )
             pause = _back_off(pause, f"{self.address}: {why}", self.patience_s)
 
     def _send(self, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
+        """Send a message; return the status and the answer, which is {} for an error of a proxy.
+
+        Raises:
+            RemoteError: if something other than ``coevo serve`` has answered.
+        """
         with self._lock:
             try:
                 self._http.request("POST", f"/tickets/{name}", data, self._headers)
-                answer = self._http.getresponse()
-                return answer.status, json.loads(answer.read())
+                reply = self._http.getresponse()
+                body = reply.read()
             except BaseException:
                 self._http.close()  # the next request reconnects
                 raise
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = None
+        is_ours = isinstance(answer, dict) and (reply.status == 200 or "error" in answer)
+        if is_ours or reply.status >= 500:
+            return reply.status, answer if is_ours else {}
+        kind = reply.headers.get_content_type()
+        raise RemoteError(
+            "NoServer",
+            f"{self.address} answered with status {reply.status} and {kind}, so it is not a server "
+            "of coevo_gym. Pass the address that `coevo serve` prints.",
+        )
 
 
 class _Texts(gym.Space[str]):
@@ -364,7 +396,12 @@ def _normalise(vector: Any) -> Any:
 
 
 def _authorization_headers(token: str | None) -> dict[str, str]:
-    token = os.environ.get("COEVO_TOKEN", "") if token is None else token
+    token = (os.environ.get("COEVO_TOKEN", "") if token is None else token).strip()
+    if not token.isascii() or "\n" in token:  # http.client would quote it in its error
+        raise ValueError(
+            "The token must be one line of ASCII characters. Set COEVO_TOKEN to the first line of "
+            "the server's --token-file."
+        )
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

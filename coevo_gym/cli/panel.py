@@ -26,9 +26,10 @@ from coevo_gym.cli.output import (
 )
 from coevo_gym.cli.settings import Tools, Verify
 from coevo_gym.cli.sources import (
+    BenchmarkOrRows,
     NativeSplit,
-    benchmark_names,
     eval_names,
+    find_benchmark_or_rows,
     make_completer,
     panel_names,
     run_names,
@@ -208,14 +209,7 @@ def _print_head(panel: Panel) -> None:
 
 @app.command("make")
 def make(
-    benchmark: Annotated[
-        str,
-        typer.Argument(
-            metavar="BENCHMARK",
-            help="Name of a benchmark; with --verify, a JSONL file of rows.",
-            autocompletion=make_completer(benchmark_names),
-        ),
-    ],
+    benchmark: BenchmarkOrRows,
     split: Annotated[NativeSplit, typer.Option(help="Split to take tasks from.")] = NativeSplit.VAL,
     subset: Annotated[str | None, typer.Option(help="Only use tasks of this subset.")] = None,
     where: Annotated[
@@ -289,25 +283,14 @@ def make(
 
       coevo panel make rows.jsonl --verify mine.py:check --split test
     """
-    from coevo_gym.core.benchmark import require_spec_by_any_name
     from coevo_gym.core.registry import load_object
-    from coevo_gym.envs.rows import from_rows
-    from coevo_gym.envs.rows.source import load_function
     from coevo_gym.runs.evals.job import parse_env_arguments
     from coevo_gym.runs.panels.making import ListLine, make_panel, read_list
 
     if ids and list_ is not None:
         raise ConfigError("Pass --id or --list, not both.")
     require_writable(out)
-    if verify:
-        called = [load_function(tool) for tool in tools or ()]
-        spec = require_spec_by_any_name(
-            from_rows(benchmark, load_function(verify), tools=called).name
-        )
-    elif tools or benchmark.endswith(".jsonl"):
-        raise ConfigError("For a panel of rows, also pass --verify FILE.py:FUNCTION.")
-    else:
-        spec = require_spec_by_any_name(benchmark)
+    spec = find_benchmark_or_rows(benchmark, verify, tools or ())
     chosen = {"subset": subset} if subset is not None else {}
     lines = [ListLine(id, "--id") for id in ids or ()] if list_ is None else read_list(list_)
     with show_progress("making the panel"), forbid_setup():

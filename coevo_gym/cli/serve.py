@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coevo_gym.cli.output import say, say_to_stderr
-from coevo_gym.cli.sources import BenchmarkName
-from coevo_gym.core.benchmark import require_spec_by_any_name
+from coevo_gym.cli.settings import Tools, Verify
+from coevo_gym.cli.sources import BenchmarkOrRows, find_benchmark_or_rows
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.registry import METHODS
 
@@ -22,11 +22,13 @@ _EVERY_S = 30.0
 
 
 def serve(
-    benchmark: BenchmarkName,
+    benchmark: BenchmarkOrRows,
     curriculum: Annotated[
         str | None,
         typer.Option(help="Serve the curriculum of this method.", show_default=METHODS.default),
     ] = None,
+    verify: Verify = "",
+    tools: Tools = None,
     db: Annotated[
         Path | None,
         typer.Option(
@@ -115,7 +117,8 @@ def serve(
     """Serve a curriculum and its envs to trainers in other processes and on other machines.
 
     There are two APIs. The tickets API is for trusted workers: they take a task with its verifier,
-    run it and report the episode. The envs API is for any agent and uses OpenEnv's protocol:
+    run it and report the episode. An HTTPSession uses it, so all processes of a trainer can share
+    one curriculum. The envs API is for any agent and uses OpenEnv's protocol:
     clients reset and step an env that runs on the server, and see only what an agent sees. The file
     coevo_gym/remote.py contains clients for both APIs; docs/serve.md describes the messages.
 
@@ -129,6 +132,8 @@ def serve(
 
       coevo serve webshop --curriculum plr --group-size 4 --port 0
 
+      coevo serve rows.jsonl --verify mine.py:check --group-size 4
+
       coevo serve alfworld --host 0.0.0.0 --token-file token --allow-host trainer.lan
     """
     from coevo_gym.serve.limits import ServerLimits
@@ -136,7 +141,7 @@ def serve(
     from coevo_gym.serve.server import serve as run
     from coevo_gym.serve.tokens import Tokens, require_token_or_loopback
 
-    spec = require_spec_by_any_name(benchmark)
+    spec = find_benchmark_or_rows(benchmark, verify, tools or ())
     tokens = Tokens() if token_file is None else Tokens.read(token_file)
     require_token_or_loopback(host, tokens)
     practice = ServedCurriculum(

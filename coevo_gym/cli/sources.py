@@ -9,7 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, find_spec_by_any_name
+from coevo_gym.core.benchmark import (
+    BenchmarkSpec,
+    benchmark_specs,
+    find_spec_by_any_name,
+    require_spec_by_any_name,
+)
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.registry import did_you_mean
 from coevo_gym.core.task import Split
@@ -80,6 +85,14 @@ BenchmarkName = Annotated[
         autocompletion=make_completer(benchmark_names),
     ),
 ]
+BenchmarkOrRows = Annotated[
+    str,
+    typer.Argument(
+        metavar="BENCHMARK",
+        help="Name of a benchmark; with --verify, a JSONL file of rows.",
+        autocompletion=make_completer(benchmark_names),
+    ),
+]
 RunName = Annotated[
     str,
     typer.Argument(
@@ -119,6 +132,32 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
             f"Trainers: {', '.join(trainers)}."
         )
     return package
+
+
+def find_benchmark_or_rows(source: str, verify: str, tools: Iterable[str]) -> BenchmarkSpec:
+    """Return the benchmark with a name, or with ``verify`` make one from a JSONL file of rows.
+
+    Args:
+        source: name of the benchmark, or path of the file.
+        verify: for rows: the function that judges answers, as ``"FILE.py:FUNCTION"``.
+        tools: for rows: functions and classes that the agent can call, in the same form.
+
+    Raises:
+        ConfigError: if the rows or a function cannot be loaded.
+        TaskError: if the benchmark does not exist.
+    """
+    from coevo_gym.envs.rows import from_rows
+    from coevo_gym.envs.rows.source import load_function
+
+    if verify:
+        called = [load_function(tool) for tool in tools]
+        source = from_rows(source, load_function(verify), tools=called).name
+    elif source.endswith(".jsonl") or [*tools]:
+        raise ConfigError(
+            f"To use {source} as a file of rows, also pass --verify FILE.py:FUNCTION, a function "
+            "verify(row, answer)."
+        )
+    return require_spec_by_any_name(source)
 
 
 def setup_module_of(spec: BenchmarkSpec) -> Any:

@@ -92,9 +92,6 @@ class LocalSession(TaskSession):
         """Return the env seed for a ticket's episode."""
         return self._session.seed_of(ticket)
 
-    def close_spent_step(self) -> None:
-        """Do nothing, because the next ``take`` closes the step."""
-
     def state_dict(self) -> dict[str, Any]:
         """Return the session's complete state as JSON."""
         return self._session.state_dict()

@@ -30,6 +30,7 @@ from coevo_gym.curricula.saved import MAX_COUNT
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import (
     AnswerT,
+    CloseSpentStep,
     Evolve,
     GiveBack,
     Renew,
@@ -109,6 +110,7 @@ class JournaledSession(TaskSession):
             whole journal is kept, and all issued tickets become void.
 
     Attributes:
+        about: settings of the session, including the numeric arguments.
         recovered: description of what recovery dropped and where the copy is; "" if nothing.
 
     Raises:
@@ -141,6 +143,8 @@ class JournaledSession(TaskSession):
             "lease_s": lease_s,  # needed to replay expirations
         }
         self._evolver = evolver
+        self.about = {**about, **made_with}
+        self.benchmark = str(about.get("benchmark", ""))
         self._lock = threading.RLock()
         self._monotonic = monotonic
         self.lease_s = lease_s
@@ -150,8 +154,10 @@ class JournaledSession(TaskSession):
 
         self._round: Round | None = None
         self._failures, self._why_failed = 0, ""
+        self._result: RoundResult | None = None
+        self._collected: tuple[str, RoundResult] | None = None
         self._stop = threading.Event()
-        journal = Journal(path, {**about, **made_with})
+        journal = Journal(path, self.about)
         try:
             self._kept = Recorded(make_session, journal, recover=recover)
         except BaseException:
@@ -223,7 +229,7 @@ class JournaledSession(TaskSession):
             case Report():
                 answer = self._report_episode(call)
             case GiveBack():
-                own = replace(call, ticket=self._remove_epoch(call.ticket))
+                own = GiveBack(self._remove_epoch(call.ticket), call.reason, call.lost)
                 with self._lock:
                     out = self._find_ticket(own.ticket) is not None
                     answer = self._execute(own, changes=lambda _: out)
@@ -235,6 +241,9 @@ class JournaledSession(TaskSession):
             case Sweep():
                 with self._lock:
                     answer = self._execute(call, changes=lambda _: False)
+            case CloseSpentStep():
+                with self._lock:
+                    answer = self._execute(call, changes=bool)
             case Evolve():
                 answer = None
             case _:
@@ -281,9 +290,6 @@ class JournaledSession(TaskSession):
                 mark=lambda: self._find_ticket(id),  # the ticket is removed first
             )
 
-    def close_spent_step(self) -> None:
-        """Do nothing, because the next ``take`` closes the step."""
-
     def state_dict(self) -> dict[str, Any]:
         """Return the session's state for a checkpoint. Issued tickets are invalid in this state."""
         with self._lock:
@@ -302,7 +308,7 @@ class JournaledSession(TaskSession):
         """
         with self._lock:
             self._kept.load_state(state)
-            self._round = None
+            self._round = self._result = self._collected = None
             self._start_due_round()
 
     def close(self) -> None:
@@ -354,6 +360,26 @@ class JournaledSession(TaskSession):
             )
         return "An evolution round that looks for tasks is still running."
 
+    def collect_round(self, request: str) -> RoundResult | Later | None:
+        """Return the result of the latest round, which each round gives to one caller.
+
+        Args:
+            request: unique name for this call. Repeating the latest call returns the same result.
+
+        Returns:
+            The result; the reason why it is not available yet, if a round is running; or None if
+            there is neither.
+        """
+        with self._lock:
+            self._kept.check_sound()
+            if self._collected is not None and self._collected[0] == request:
+                return self._collected[1]
+            if self._result is not None:
+                result, self._result = self._result, None
+                self._collected = request, result
+                return result
+            return None if self._round is None else Later(self._waiting_reason())
+
     def _start_due_round(self) -> None:
         """Run a round in a separate thread if one is due."""
         if self._round is not None or self._stop.is_set() or self._kept.broken is not None:
@@ -389,5 +415,5 @@ class JournaledSession(TaskSession):
                 require_trainable_with_goal(task, "add to the pool")
             self._execute(Evolve(result))
             logger.info("round applied round=%s accepted=%d", result.round_id, len(result.accepted))
-            self._failures, self._round = 0, None
+            self._failures, self._round, self._result = 0, None, result
             self._start_due_round()

@@ -17,7 +17,9 @@ from typing import Any, cast
 
 from coevo_gym.core.arithmetic import arithmetic_environment
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.http_session import HTTPSession
 from coevo_gym.curricula.session.remote_session import RemoteSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.provision import install_hint
 
 NAME = "coevo-session"
@@ -103,6 +105,16 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
     )
     _started[name] = actor.remote(make)
     return RaySession(name)
+
+
+def connect_session(place: str) -> TaskSession:
+    """Connect to a shared session.
+
+    Args:
+        place: address of a `coevo serve` server, such as ``"http://127.0.0.1:8765"``, or name of a
+            Ray actor.
+    """
+    return HTTPSession(place) if "://" in place else RaySession(place)
 
 
 def stop_session(name: str = NAME) -> None:

@@ -17,8 +17,7 @@ import gymnasium as gym
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.seams import Curriculum
-from coevo_gym.curricula.pool_curriculum import make_curriculum
-from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.curricula.session.stream import make_curriculum_for_env, scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import explain_missing
 from coevo_gym.serve.env_pools import EnvPools
@@ -98,12 +97,12 @@ class ServedCurriculum:
         """
         with closing(self.make_env("train")) as env:
             bare = cast(TaskEnv, env.unwrapped)
-            native, evolver = bare.tasks, scripted_evolver(bare)
+            evolver = scripted_evolver(bare)
 
         def make() -> Curriculum:
-            return make_curriculum(
+            return make_curriculum_for_env(
                 self.curriculum,
-                native=native,
+                bare,
                 growth={"every_groups": self.evolve_every_groups},
                 initial_size=self.initial_size,
             )

@@ -15,9 +15,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from coevo_gym.core.errors import CoevoError, StoreError
-from coevo_gym.core.seams import Later, Ticket
+from coevo_gym.core.seams import Later
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.session_calls import GiveBack, Name, Renew, Report, Take
+from coevo_gym.curricula.session.session_calls import (
+    CloseSpentStep,
+    GiveBack,
+    Name,
+    Renew,
+    Report,
+    Sweep,
+    Take,
+    group_to_json,
+    ticket_to_json,
+)
 from coevo_gym.serve.journaled_session import JournaledSession
 
 RETRY_AFTER_S = 0.5
@@ -31,13 +41,36 @@ class TakeByName(Take):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GiveBackLost(GiveBack):
-    """A :class:`GiveBack` that allows only the reasons that a client may give."""
+class ReportOrGroup(Report):
+    """A :class:`Report` whose response contains the group that it closes, if ``group`` is True."""
 
-    reason: Literal[EndReason.ABANDONED, EndReason.WORKER_LOST, EndReason.MODEL_LOST] = (
-        EndReason.ABANDONED
-    )
-    lost: bool = field(default=True, init=False)
+    group: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveBackLost(GiveBack):
+    """A :class:`GiveBack` that allows only the reasons for lost episodes.
+
+    Its response contains the group that it closes, if ``group`` is True.
+    """
+
+    reason: Literal[
+        EndReason.ABANDONED, EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.CAPPED
+    ] = EndReason.ABANDONED
+    group: bool = False
+
+
+@dataclass(frozen=True)
+class Collect:
+    """A request for the result of the latest round.
+
+    Attributes:
+        request: unique name for this call, so that a client can retry it safely.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    request: Name
 
 
 @dataclass(frozen=True)
@@ -64,15 +97,40 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
     def take(call: TakeByName) -> dict[str, Any]:
         answer = session.execute(call)
         if isinstance(answer, Later):
-            return {"later": answer.reason, "retry_after_s": RETRY_AFTER_S}
-        return {"ticket": ticket_to_json(answer, session.seed_of(answer))}
+            return _later_to_json(answer)
+        seed, task_id = session.seed_of(answer), answer.task.id
+        return {"ticket": {**ticket_to_json(answer), "seed": seed, "task_id": task_id}}
 
-    def end(call: Report | GiveBackLost) -> dict[str, Any]:
-        session.execute(call)
-        return {"ended": session.how_ended(call.ticket)}
+    def end(call: ReportOrGroup | GiveBackLost) -> dict[str, Any]:
+        group = session.execute(call)
+        ended = {"ended": session.how_ended(call.ticket)}
+        return {**ended, "group": group and group_to_json(group)} if call.group else ended
 
     def renew(call: Renew) -> dict[str, Any]:
         return {"out": session.execute(call), "lease_s": session.lease_s}
+
+    def evolve(message: Collect) -> dict[str, Any]:
+        answer = session.collect_round(message.request)
+        if isinstance(answer, Later):
+            return _later_to_json(answer)
+        return {"result": answer and answer.model_dump(mode="json")}
+
+    def sweep(call: Sweep) -> dict[str, Any]:
+        return {"expired": session.execute(call)}
+
+    def close_spent_step(call: CloseSpentStep) -> dict[str, Any]:
+        return {"closed": session.execute(call)}
+
+    def about(_: Nothing) -> dict[str, Any]:
+        from coevo_gym import __version__
+
+        return {"version": __version__, **session.about}
+
+    def status(_: Nothing) -> dict[str, Any]:
+        return {"is_evolving": session.is_evolving, "ticket_counts": session.ticket_counts}
+
+    def outstanding(_: Nothing) -> dict[str, Any]:
+        return {"tickets": [ticket_to_json(ticket) for ticket in session.outstanding_tickets]}
 
     def save(_: Nothing) -> dict[str, Any]:
         return {"state": session.state_dict()}
@@ -86,9 +144,15 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
 
     answers: dict[str, tuple[type[Any], Callable[[Any], dict[str, Any]]]] = {
         "take": (TakeByName, take),
-        "report": (Report, end),
+        "report": (ReportOrGroup, end),
         "give_back": (GiveBackLost, end),
         "renew": (Renew, renew),
+        "evolve": (Collect, evolve),
+        "sweep": (Sweep, sweep),
+        "close_spent_step": (CloseSpentStep, close_spent_step),
+        "about": (Nothing, about),
+        "status": (Nothing, status),
+        "outstanding": (Nothing, outstanding),
         "save": (Nothing, save),
         "load": (Load, load),
         "metrics": (Nothing, metrics),
@@ -105,17 +169,8 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
     ]
 
 
-def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
-    """Convert a ticket and the env seed of its episode to a JSON message."""
-    return {
-        "id": ticket.id,
-        "group_id": ticket.group_id,
-        "index": ticket.index,
-        "policy_version": ticket.policy_version,
-        "seed": seed,
-        "task_id": ticket.task.id,
-        "task": ticket.task.model_dump(mode="json"),
-    }
+def _later_to_json(later: Later) -> dict[str, Any]:
+    return {"later": later.reason, "retry_after_s": RETRY_AFTER_S}
 
 
 def _make_endpoint(

@@ -29,6 +29,7 @@ from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.curricula.session.rounds import Rounds
 from coevo_gym.curricula.session.session_calls import (
     AnswerT,
+    CloseSpentStep,
     Evolve,
     GiveBack,
     Renew,
@@ -153,7 +154,7 @@ class CurriculumSession(TaskSession):
         raise TypeError(
             f"A {type(self).__name__} cannot be copied or pickled, nor can a sampler that uses it, "
             "because each copy would draw its own tasks. Save state_dict() and load it into a new "
-            "session, or share the session (`coevo serve`, RaySession)."
+            "session, or share the session (HTTPSession with `coevo serve`, or RaySession)."
         )
 
     @property
@@ -247,6 +248,8 @@ class CurriculumSession(TaskSession):
             case Sweep():
                 with self._lock:
                     answer = self._reclaim_lapsed()
+            case CloseSpentStep():
+                answer = self._close_spent_step()
             case _:
                 raise TypeError(f"A session has no call {type(call).__name__}.")
         return cast("AnswerT", answer)
@@ -307,6 +310,18 @@ class CurriculumSession(TaskSession):
                 self._callers.leases.begin(call.ticket)
             return out
 
+    def _close_spent_step(self) -> bool:
+        with self._lock:
+            self._reclaim_lapsed()
+            spent = (
+                self.groups_per_step > 1
+                and self._ledger.is_step_open
+                and self._ledger.has_issued_all
+            )
+            if spent:
+                self._ledger.close_step()
+            return spent
+
     # Steps.
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
@@ -349,16 +364,6 @@ class CurriculumSession(TaskSession):
             if request is not None:
                 self._closed.put(request, closed)
             return closed
-
-    def close_spent_step(self) -> None:
-        """Close an automatically opened step that has no tickets left.
-
-        The next ``take`` would also close the step. Closed now, its groups can start a round first.
-        """
-        with self._lock:
-            self._reclaim_lapsed()
-            if self.groups_per_step > 1 and self._ledger.has_issued_all:
-                self._ledger.close_step()
 
     def note(self, notes: Notes) -> None:
         """Pass the notes on a step's trajectories to the curriculum."""

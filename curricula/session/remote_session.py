@@ -51,10 +51,6 @@ class RemoteSession(TaskSession):
         """Return the env seed for a ticket's episode."""
         return cast(int, self._call_method("seed_of", ticket))
 
-    def close_spent_step(self) -> None:
-        """Close the current step if it was opened automatically and has no tickets left."""
-        self._call_method("close_spent_step")
-
     def state_dict(self) -> dict[str, Any]:
         """Return the session's complete state as JSON."""
         return cast("dict[str, Any]", self._call_method("state_dict"))

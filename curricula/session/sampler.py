@@ -107,8 +107,8 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             raise ConfigError(
                 "EvolvingTaskSampler was created in a child process, where it cannot see "
                 "the episodes of other processes. Wrap the vector env in the main process "
-                "with EvolvingVectorSampler, or pass a proxy to a shared session, such as "
-                "a RaySession, as session=."
+                "with EvolvingVectorSampler, or share a session: pass an HTTPSession (`coevo "
+                "serve`) or a RaySession as session=."
             )
         session = resolve_session(
             require_train_env(env.unwrapped),

@@ -8,6 +8,7 @@ one method, :meth:`TaskSession.execute`.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ from pydantic import ConfigDict, Field, InstanceOf, ValidationError
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Later, Ticket
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 
@@ -108,6 +110,11 @@ class Sweep(SessionCall[int]):
     """A request to reclaim the tickets and slots whose leases have expired."""
 
 
+@dataclass(frozen=True)
+class CloseSpentStep(SessionCall[bool]):
+    """A request to close an automatically opened step that has no tickets left."""
+
+
 CALLS: Mapping[str, type[SessionCall[Any]]] = {
     "take": Take,
     "report": Report,
@@ -115,6 +122,7 @@ CALLS: Mapping[str, type[SessionCall[Any]]] = {
     "renew": Renew,
     "evolve": Evolve,
     "sweep": Sweep,
+    "close_spent_step": CloseSpentStep,
 }
 """Messages by the name used in journals and in the paths of the tickets API."""
 _NAMES = {message: name for name, message in CALLS.items()}
@@ -150,6 +158,52 @@ def call_from_json(name: str, body: Mapping[str, Any]) -> SessionCall[Any]:
     return CALLS[name](**values)
 
 
+def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
+    """Return a ticket as JSON; see :func:`ticket_from_json`."""
+    return {
+        "id": ticket.id,
+        "group_id": ticket.group_id,
+        "index": ticket.index,
+        "policy_version": ticket.policy_version,
+        "task": ticket.task.model_dump(mode="json"),
+    }
+
+
+def ticket_from_json(body: Mapping[str, Any]) -> Ticket:
+    """Return the ticket that :func:`ticket_to_json` wrote; other keys are ignored."""
+    return Ticket(
+        body["id"],
+        Task.from_json(json.dumps(body["task"])),
+        body["group_id"],
+        body["index"],
+        body["policy_version"],
+    )
+
+
+def group_to_json(group: Group) -> dict[str, Any]:
+    """Return a group as JSON, with its trajectories; see :func:`group_from_json`."""
+    return {
+        "id": group.id,
+        "task": group.task.model_dump(mode="json"),
+        "size": group.size,
+        "trajectories": [trajectory_to_json(episode) for episode in group.trajectories],
+        "policy_version": group.policy_version,
+        "max_staleness": group.max_staleness,
+    }
+
+
+def group_from_json(body: Mapping[str, Any]) -> Group:
+    """Return the group that :func:`group_to_json` wrote."""
+    return Group(
+        body["id"],
+        Task.from_json(json.dumps(body["task"])),
+        body["size"],
+        tuple(map(trajectory_from_json, body["trajectories"])),
+        body["policy_version"],
+        body["max_staleness"],
+    )
+
+
 def to_trajectory(episode: Trajectory | dict[str, Any]) -> Trajectory:
     """Return a trajectory, after parsing it if it is JSON.
 
@@ -172,9 +226,11 @@ class TaskSession(ABC):
 
     Attributes:
         lease_s: the lease time of a ticket in seconds, or None for no limit.
+        benchmark: name of the tasks' benchmark; "" if the session does not know it.
     """
 
     lease_s: float | None
+    benchmark: str = ""
 
     @abstractmethod
     def execute(self, call: SessionCall[AnswerT]) -> AnswerT:
@@ -254,6 +310,16 @@ class TaskSession(ABC):
         """
         return self.execute(Sweep())
 
+    def close_spent_step(self) -> bool:
+        """Close an automatically opened step that has no tickets left.
+
+        The next ``take`` would also close the step. Closed now, its groups can start a round first.
+
+        Returns:
+            True if a step was closed.
+        """
+        return self.execute(CloseSpentStep())
+
     @property
     @abstractmethod
     def is_evolving(self) -> bool:
@@ -276,10 +342,6 @@ class TaskSession(ABC):
     @abstractmethod
     def seed_of(self, ticket: Ticket) -> int:
         """Return a ticket's env seed, derived from the stream, the group and the position."""
-
-    @abstractmethod
-    def close_spent_step(self) -> None:
-        """Close an automatically opened step that has no tickets left."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

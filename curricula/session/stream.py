@@ -23,7 +23,7 @@ from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
-from coevo_gym.curricula.pool_curriculum import make_curriculum
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum, make_curriculum
 from coevo_gym.curricula.saved import restore_on_error, validate
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import TaskSession
@@ -316,6 +316,11 @@ def resolve_session(
             )
         curriculum, evolver = method.curriculum, method.evolver
     elif session is not None:
+        if session.benchmark not in ("", env.benchmark):
+            raise ConfigError(
+                f"The session has tasks of {session.benchmark}, but the env is for "
+                f"{env.benchmark}. Serve {env.benchmark}, or create an env of {session.benchmark}."
+            )
         arguments: dict[str, tuple[object, object]] = {
             "curriculum": (curriculum, None),
             "group_size": (group_size, 8),
@@ -334,12 +339,8 @@ def resolve_session(
     else:
         if isinstance(curriculum, str | None):
             name = METHODS.default if curriculum is None else curriculum
-            curriculum = make_curriculum(
-                name,
-                tasks=env.tasks if starts_with_native_tasks(env.benchmark_with_hold_out) else (),
-                native=env.tasks,
-                grows=grows(env.benchmark_with_hold_out),
-                growth={"every_groups": evolve_every_groups},
+            curriculum = make_curriculum_for_env(
+                name, env, growth={"every_groups": evolve_every_groups}
             )
         elif evolve_every_groups != DEFAULT_EVERY:
             raise ConfigError(
@@ -354,6 +355,23 @@ def resolve_session(
         groups_per_step=groups_per_step,
         seed=seed,
     )
+
+
+def make_curriculum_for_env(name: str, env: TaskEnv, **settings: Any) -> PoolCurriculum:
+    """Create the curriculum of a method for an env's tasks.
+
+    Args:
+        name: name of the method.
+        env: an env with the training split. If its benchmark starts with native tasks, so does the
+            curriculum.
+        **settings: other fields of :class:`CurriculumConfig`.
+
+    Raises:
+        ConfigError: if the name is unknown, or a setting is out of bounds.
+    """
+    benchmark = env.benchmark_with_hold_out
+    tasks = env.tasks if starts_with_native_tasks(benchmark) else ()
+    return make_curriculum(name, tasks=tasks, native=env.tasks, grows=grows(benchmark), **settings)
 
 
 def require_not_lost(reason: EndReason) -> EndReason:

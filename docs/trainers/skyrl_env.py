@@ -7,7 +7,8 @@ row its own ``slot``::
     {"prompt": [], "env_class": "coevo", "split": "val", "task": "<id or name>"}  # evaluation
 
 SkyRL sends each row ``n_samples_per_prompt`` times; copies with the same slot get the same task. If
-SkyRL uses several processes, set ``session`` to a ``RaySession`` (coevo_gym/serve/ray_actor.py).
+SkyRL uses several processes, set ``session`` to an ``HTTPSession`` (see `coevo serve`) or to a
+``RaySession`` (coevo_gym/serve/ray_actor.py).
 Save the curriculum with SkyRL's checkpoints by calling ``save_session(session, folder)``, and
 restore it with ``load_session``. Written for skyrl-gym 0.4.0. Run this file to play a few episodes.
 """

@@ -17,9 +17,11 @@ from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session import session_calls as calls
+from coevo_gym.curricula.session.http_session import HTTPSession
 from coevo_gym.curricula.session.remote_session import RemoteSession
 from coevo_gym.curricula.session.session_calls import (
     CALLS,
+    CloseSpentStep,
     Evolve,
     GiveBack,
     Renew,
@@ -53,6 +55,7 @@ MESSAGES = st.one_of(
     st.builds(Renew, NAMES),
     st.builds(Evolve, st.just(RoundResult(round_id="round-0", accepted=TRAIN[:2]))),
     st.just(Sweep()),
+    st.just(CloseSpentStep()),
 )
 
 
@@ -88,7 +91,7 @@ def test_unknown_fields_are_refused(name: str) -> None:
         (TakeByName, {}),
         (Report, {"ticket": "a", "trajectory": "b"}),
         (GiveBackLost, {"ticket": "a", "reason": "solved"}),
-        (GiveBackLost, {"ticket": "a", "lost": True}),
+        (GiveBackLost, {"ticket": "a", "lost": "maybe"}),
         (Renew, {"ticket": ""}),
     ],
     ids=[
@@ -134,10 +137,11 @@ def test_a_session_refuses_an_unknown_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "session", [JournaledSession, LocalSession, RemoteSession, RaySession, OwnedSession]
+    "session",
+    [JournaledSession, LocalSession, HTTPSession, RemoteSession, RaySession, OwnedSession],
 )
 def test_proxies_implement_only_apply(session: type[TaskSession]) -> None:
-    spelled = {"take", "report", "give_back", "renew", "evolve", "sweep"} & vars(session).keys()
+    spelled = CALLS.keys() & vars(session).keys()
     assert not spelled
     applies = RemoteSession if issubclass(session, RemoteSession) else session
     assert "execute" in vars(applies)

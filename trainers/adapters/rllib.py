@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.wrappers import ChooseAction, HashText
-from coevo_gym.serve.ray_actor import NAME, RaySession
+from coevo_gym.serve.ray_actor import NAME, connect_session
 from coevo_gym.trainers.adapters.trainer import import_trainer
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def configure_for_curriculum(
     Args:
         config: config of the algorithm, which is modified in place.
         env_id: Gymnasium id of a coevo_gym env.
-        session: name of the session's actor.
+        session: name of the session's actor, or address of a `coevo serve` server.
         max_choices: maximum number of candidate actions offered at once.
         dim: size of the hashed vectors for page and instruction.
         eval_split: split for RLlib's own evaluation, which is greedy and unrecorded; used only if
@@ -92,7 +93,7 @@ def make_env(config: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """Create an env runner's env from the ``env_config`` of :func:`configure_for_curriculum`."""
     env = gym.make(config["env_id"], split=config["split"], **config["env_kwargs"])
     if Split(config["split"]) is Split.TRAIN:
-        env = EvolvingTaskSampler(env, session=RaySession(config["session"]))
+        env = EvolvingTaskSampler(env, session=connect_session(config["session"]))
     return ObserveMask(HashText(ChooseAction(env, config["max_choices"]), config["dim"]))
 
 
@@ -145,8 +146,8 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
                 self._session.load_state_dict(state[_STATE])
 
         @property
-        def _session(self) -> RaySession:
-            return RaySession(self.config.env_config["session"])
+        def _session(self) -> TaskSession:
+            return connect_session(self.config.env_config["session"])
 
     Practising.__name__ = Practising.__qualname__ = algorithm.__name__
     return cast("type[AlgorithmT]", Practising)

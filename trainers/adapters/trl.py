@@ -27,6 +27,7 @@ from copy import deepcopy
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import gymnasium as gym
 
@@ -50,6 +51,8 @@ from coevo_gym.trainers.adapters.typed_tools import (
 )
 
 with explain_missing("TRL's trainer needs TRL.", "trl"):
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
     from transformers import TrainerCallback
 
 Answers = Literal["tool", "text"]
@@ -70,15 +73,20 @@ class TRLPlug:
     TRL sends the K copies of a row to K environments, in any process. Each row has its own slot, so
     its copies receive the same task. The policy version is the trainer's step. If
     ``make_environment`` is sent to a child process, environments there use the session of this
-    process.
+    process. If several processes train, each has a plug of its own, and all plugs need the same
+    served session (:class:`~coevo_gym.curricula.session.http_session.HTTPSession`).
 
     Attributes:
+        benchmark: benchmark of the envs.
         n_environments: number of environments that the trainer has created.
+        run: name of this training, which keeps its slots apart from those of an earlier training
+            that was killed while it used the same session.
 
     Args:
         env_id: env id, such as ``"CoEvolve-WebShop-v0"``, or a benchmark, such as the result of
             ``from_rows``.
-        session: session to train on; None to create one from the next arguments.
+        session: session to train on, such as an ``HTTPSession``; None to create one from the next
+            arguments.
         curriculum: as for :class:`~coevo_gym.EvolvingTaskSampler`.
         group_size: K, which must equal the trainer's ``num_generations``.
         groups_per_step: should be ``generation_batch_size // num_generations``, the number of rows
@@ -118,7 +126,8 @@ class TRLPlug:
         self._env_id = env_id if isinstance(env_id, str) else env_id.env_id
         with closing(gym.make(self._env_id, **(arguments or {}))) as env:
             bare = require_train_env(env.unwrapped)
-            self._kind = environment_class(get_benchmark(bare.benchmark), answers)
+            self.benchmark = get_benchmark(bare.benchmark)
+            self._kind = environment_class(self.benchmark, answers)
             self.session = resolve_session(
                 bare,
                 session,
@@ -130,6 +139,7 @@ class TRLPlug:
                 evolver=None,
             )
         self.n_environments = 0
+        self.run = "" if isinstance(self.session, CurriculumSession) else uuid4().hex[:8]
         self._version: int | None = None
         self._owned: Callable[[], int] | None = None
         self._address: Address | None = None
@@ -159,14 +169,14 @@ class TRLPlug:
     def make_environment(self) -> RolloutEnvironment:
         """Create an environment for the trainer. Pass this method as ``environment_factory``."""
         self.n_environments += 1
-        return self._kind(self._make_rollout(), lambda: self.version)
+        return self._kind(self._make_rollout(), self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A trainer may sample in another process, whose environments use this session.
         self.n_environments += 1
         self._address = self._address or serve_owner(Owner(self.session, lambda: self.version))
         arguments = (self._prompt, self._arguments, self._answers)
-        return _connect_plug, (self._source, self._address, *arguments)
+        return _connect_plug, (self._source, self._address, self.run, *arguments)
 
     def reward(
         self,
@@ -228,6 +238,7 @@ class TRLPlug:
 def _connect_plug(
     env_id: str | Benchmark,
     address: Address,
+    run: str,
     prompt: PromptTemplate | None,
     arguments: Mapping[str, Any] | None,
     answers: Answers,
@@ -235,7 +246,7 @@ def _connect_plug(
     """Return a plug whose session is in another process."""
     session, version = connect_to_owner(address)
     plug = TRLPlug(env_id, session, prompt=prompt, arguments=arguments, answers=answers)
-    plug._owned = version
+    plug._owned, plug.run = version, run
     return plug
 
 
@@ -277,14 +288,17 @@ class RolloutEnvironment:
     """True if the tools of the env are methods of the class."""
     _by_tool = ""
 
-    def __init__(self, rollout: ChatRollout, version: Callable[[], int]) -> None:
-        self._rollout, self._version = rollout, version
+    def __init__(self, rollout: ChatRollout, plug: TRLPlug) -> None:
+        self._rollout, self._plug = rollout, plug
 
     def reset(self, split: str = "train", slot: str = "", task: str = "", **row: Any) -> str:
         """Start a rollout for a dataset row and return the messages for the model."""
-        version = self._version() if parse_split(split) is Split.TRAIN else 0
+        version = self._plug.version if parse_split(split) is Split.TRAIN else 0
         messages = self._rollout.begin(
-            split=split, slot=slot or None, task=task or None, policy_version=version
+            split=split,
+            slot=f"{self._plug.run} {slot}".strip() if slot else None,
+            task=task or None,
+            policy_version=version,
         )
         system = [message.content for message in messages if message.role == "system"]
         user = [message.content for message in messages if message.role != "system"]
@@ -386,24 +400,35 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check that the session suits the trainer, and load the saved curriculum when resuming."""
-        session, theirs = self._plug.session, args.num_generations
-        if isinstance(session, CurriculumSession) and session.group_size != theirs:
+        session, theirs, alone = self._plug.session, args.num_generations, args.world_size == 1
+        size = getattr(session, "group_size", theirs)
+        if size != theirs:
             raise ConfigError(
-                f"The session's group size is {session.group_size}, but the trainer copies each "
-                f"row {theirs} times. Set num_generations={session.group_size}."
+                f"The session's group size is {size}, but the trainer copies each row {theirs} "
+                f"times. Set num_generations={size}."
             )
-        if args.world_size > 1 and isinstance(session, CurriculumSession):
+        if not alone and isinstance(session, CurriculumSession):
             raise ConfigError(
                 f"Each of the {args.world_size} processes would train on its own curriculum, so "
-                "the copies of a row would get different tasks. Train in one process: this adapter "
-                "has not been tested with more."
+                "the copies of a row would get different tasks. Serve one curriculum for all of "
+                f"them, with `coevo serve {self._plug.benchmark.name} --group-size {size} "
+                f"--groups-per-step {session.groups_per_step}`, and create each plug with "
+                'TRLPlug(env_id, HTTPSession("http://127.0.0.1:8765")).'
             )
-        if state.global_step and not self._loaded:
+        if state.global_step and not self._loaded and (alone or state.is_world_process_zero):
             self.load_curriculum(_checkpoint_folder(args, state))
+        if not alone:  # no process may sample before the curriculum is loaded
+            self._plug.run = broadcast_object_list([self._plug.run])[0]
         self._plug.version = state.global_step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check that the trainer has created environments, here or in a child process."""
+        """Run the round that is due, and check that the trainer has created environments.
+
+        The environments may be in a child process. Each process waits until the round is over, so
+        all of them sample from the same pool.
+        """
+        self._plug.session.close_spent_step()
+        self._plug.session.evolve()
         if not self._plug.n_environments:
             raise ConfigError(
                 "The trainer has no environments, so it would train on empty prompts. Pass "
@@ -415,9 +440,11 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._plug.version = state.global_step
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save the curriculum with the checkpoint."""
+        """Save the curriculum with the checkpoint, before any process samples for the next step."""
         if state.is_world_process_zero:
             save_session(self._plug.session, _checkpoint_folder(args, state))
+        if args.world_size > 1:
+            PartialState().wait_for_everyone()
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any

@@ -195,10 +195,14 @@ def _parse_rows(
 def _read_rows(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
     if not isinstance(rows, (str, Path)):
         return rows
+    values, place = list[object](), ""
     try:
-        return [json.loads(decode_line(line)) for _, line in task_lines(Path(rows))]
+        for number, line in task_lines(Path(rows)):
+            place = f"line {number}: "
+            values.append(json.loads(decode_line(line)))
     except (TaskError, ValueError) as error:
-        raise ConfigError(f"{rows} is not a JSONL file of rows: {error}") from error
+        raise ConfigError(f"{rows} is not a JSONL file of rows: {place}{error}") from error
+    return values
 
 
 def hash_rows(rows: Iterable[PromptRow]) -> str:

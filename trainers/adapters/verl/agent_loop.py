@@ -5,7 +5,7 @@ Select it in the YAML file that verl reads (``rollout.agent.agent_loop_config_pa
     - name: coevo
       _target_: coevo_gym.trainers.adapters.verl.agent_loop.CurriculumAgentLoop
       env_id: CoEvolve-WebShop-v0
-      session: coevo-session            # name of the session's actor, see coevo_gym.serve.ray_actor
+      session: coevo-session            # name of a Ray actor, or http://… for `coevo serve`
 
 Training rows of verl's dataset are placeholders: ``{"prompt": [{"role": "user", "content": ""}],
 "agent_name": "coevo"}``. The ``rollout.n`` copies of a row share a ``uid``, which is their slot in
@@ -32,7 +32,7 @@ from coevo_gym.core.thoughts import thought_opening
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.prompts import load_prompt
-from coevo_gym.serve.ray_actor import RaySession
+from coevo_gym.serve.ray_actor import connect_session
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, message_dicts
 
 MAX_TRIES = 3
@@ -55,7 +55,8 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
     Args:
         arguments: verl's positional arguments.
         env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
-        session: name of a session in this process (:func:`register_session`), or of a Ray actor.
+        session: name of a session in this process (:func:`register_session`) or of a Ray actor, or
+            address of a `coevo serve` server.
         prompt: name or file of the prompt template that describes the env; default: the
             benchmark's.
         env_arguments: further arguments for the env, such as ``max_steps``.
@@ -165,4 +166,4 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
 
 
 def _find_session(name: str) -> TaskSession:
-    return _here[name] if name in _here else RaySession(name)
+    return _here[name] if name in _here else connect_session(name)

@@ -14,7 +14,8 @@ def with_curriculum(trainer: type[Any], session: TaskSession) -> type[Any]:
 
     Args:
         trainer: ``verl.trainer.ppo.ray_trainer.RayPPOTrainer``, or a similar class.
-        session: session that its agent loops use, such as a ``RaySession``.
+        session: session that its agent loops use, such as a ``RaySession`` or an
+            ``HTTPSession``.
 
     Returns:
         A subclass of ``trainer``.
