@@ -113,8 +113,9 @@ def pages_to_export(
         (_group_pages, _task_pages, _draft_pages, _episode_pages) if episodes else (_task_pages,)
     )
     parts = [_list_if_readable(part(run)) for run in collection.runs() for part in of_run]
+    if episodes and held_out:
+        parts += [_list_if_readable(_evaluated_pages(run)) for run in collection.runs()]
     if episodes:
-        parts += [_list_if_readable(_evaluated_pages(run, held_out)) for run in collection.runs()]
         parts += [
             _list_if_readable(_eval_episode_pages(evaluation, held_out))
             for evaluation in collection.evals()
@@ -149,10 +150,9 @@ def _episode_pages(run: ShownRun) -> Iterator[ExportedPage]:
         yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
 
 
-def _evaluated_pages(run: ShownRun, held_out: bool) -> Iterator[ExportedPage]:
-    if held_out or run.config.evaluation.split == Split.TRAIN:
-        for id in reversed(run_episode_ids(run)):
-            yield ExportedPage(f"runs/{run.id}/evaluated/{id}", run.id, "episodes")
+def _evaluated_pages(run: ShownRun) -> Iterator[ExportedPage]:
+    for id in reversed(run_episode_ids(run)):
+        yield ExportedPage(f"runs/{run.id}/evaluated/{id}", run.id, "episodes")
 
 
 def _eval_episode_pages(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
