@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,8 +42,17 @@ from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
-    from coevo_gym.runs.config import Resolved
+    from coevo_gym.runs.config import Resolved, RunConfig
     from coevo_gym.runs.train import RunSummary
+
+
+Processes = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Processes that share each update of a language model, one per GPU.",
+    ),
+]
 
 
 def train(
@@ -73,6 +83,7 @@ def train(
         ),
     ] = False,
     card: Card = None,
+    processes: Processes = 1,
     yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
@@ -127,7 +138,14 @@ def train(
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
     folder = RunFolder(RUNS / resolved.config.name)
-    start_run(folder, resolved, yes=yes, ignore_memory=ignore_memory, overwrite=overwrite)
+    start_run(
+        folder,
+        resolved,
+        yes=yes,
+        ignore_memory=ignore_memory,
+        overwrite=overwrite,
+        processes=processes,
+    )
 
 
 def start_run(
@@ -138,6 +156,7 @@ def start_run(
     ignore_memory: bool,
     overwrite: bool = False,
     prepare: Callable[[RunFolder], object] | None = None,
+    processes: int = 1,
 ) -> None:
     """Start a run after asking for what it needs, and print its results.
 
@@ -148,6 +167,7 @@ def start_run(
         ignore_memory: start even if the model does not fit in memory.
         overwrite: delete any existing run in the folder.
         prepare: called with the new folder before the run begins.
+        processes: number of processes that share each update.
     """
     prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.planning.cost import estimate_costs
@@ -156,14 +176,17 @@ def start_run(
     agreed = yes or ask_to_accept_cost(estimate_costs(resolved.config))
     _execute_run(
         folder,
+        resolved.config,
         lambda progress, stop: train_run(
             folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed, prepare=prepare
         ),
+        processes,
     )
 
 
 def resume(
     run: RunName,
+    processes: Processes = 1,
     ignore_memory: IgnoreMemory = False,
     ignore_arithmetic: Annotated[
         bool,
@@ -192,14 +215,17 @@ def resume(
         _print_results(RunSummary.read(folder))
         _write_and_announce_report(folder)
         return
-    prepare_run(read_manifest(folder)[1], yes=yes, ignore_memory=ignore_memory)
+    config = read_manifest(folder)[1]
+    prepare_run(config, yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.train import resume as resume_run
 
     _execute_run(
         folder,
+        config,
         lambda progress, stop: resume_run(
             folder, progress, stop, ignore_arithmetic=ignore_arithmetic
         ),
+        processes,
     )
 
 
@@ -240,23 +266,54 @@ def _settings_for_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str
     return {"name": Path(file).stem, "benchmark": {"rows": rows}}
 
 
-def _execute_run(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
+def _execute_run(
+    folder: RunFolder,
+    config: RunConfig,
+    work: Callable[[RunProgress, StopRequest], RunSummary],
+    processes: int,
+) -> None:
     """Execute a run, and print its results or the command that resumes it."""
-    hint = f"coevo resume {folder.path.name}"
-    with RunProgress(console) as progress, send_logs_to(progress.say), StopRequest() as stop:
+    hint, together = f"coevo resume {folder.path.name}", nullcontext()
+    if processes != 1:
+        from coevo_gym.runs import processes as ranks
+
+        hint += f" --processes {processes}"
+        ranks.check_processes(config, processes)
+        rank = ranks.rank_of_process()
+        if rank is None:
+            with _resume_hint(folder, hint):
+                raise typer.Exit(ranks.run_ranks(processes))
+        if rank:
+            ranks.follow_ranks(config)
+            return
+        together = ranks.lead_ranks(config)
+    with (
+        RunProgress(console) as progress,
+        send_logs_to(progress.say),
+        StopRequest() as stop,
+        _resume_hint(folder, hint),
+    ):
         try:
-            summary = work(progress, stop)
+            with together:
+                summary = work(progress, stop)
         except Stopped:
             progress.say(f"Stopped and saved. Continue with: {hint}")
             raise typer.Exit(INTERRUPTED) from None
-        except (ConfigError, TaskError, TrainingDiverged):
-            raise
-        except CoevoError as error:
-            if folder.manifest.is_file():
-                error.add_note(f"Continue with: {hint}")
-            raise
     _print_results(summary)
     _write_and_announce_report(folder)
+
+
+@contextmanager
+def _resume_hint(folder: RunFolder, hint: str) -> Iterator[None]:
+    """Add the command that resumes a run to errors of a ``with`` block that are not the user's."""
+    try:
+        yield
+    except (ConfigError, TaskError, TrainingDiverged):
+        raise
+    except CoevoError as error:
+        if folder.manifest.is_file():
+            error.add_note(f"Continue with: {hint}")
+        raise
 
 
 def _print_results(summary: RunSummary) -> None:

@@ -1,0 +1,267 @@
+"""Runs on several processes, one per GPU, started and supervised with torchrun's library.
+
+The command starts itself once per rank. Rank 0 executes the run, and the others follow it
+(:mod:`coevo_gym.trainers.distributed`). The process that started them waits, passes Ctrl-C on to
+rank 0, and ends all ranks as soon as one has died.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import shorten
+
+from coevo_gym.agents.lm.language_model import NEEDS
+from coevo_gym.core.errors import ConfigError, WorkersFailed
+from coevo_gym.provision import explain_missing
+from coevo_gym.runs.assembly import Assembly, configure_torch
+from coevo_gym.runs.config import RunConfig, arm_configs
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+from coevo_gym.runs.display import send_logs_to
+from coevo_gym.runs.stop import Stopped
+
+with explain_missing(*NEEDS):
+    import torch
+    from torch.distributed import TCPStore
+    from torch.distributed.elastic.multiprocessing import (
+        DefaultLogsSpecs,
+        ProcessFailure,
+        start_processes,
+    )
+    from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
+
+    from coevo_gym.agents.lm.causal_lm import pick_device
+    from coevo_gym.trainers.distributed import check_distributable
+    from coevo_gym.trainers.update.ranks import RankLost, join_ranks
+
+_FAILED, _LOST = 1, 75
+"""Exit codes of a rank that failed, and of one that can no longer reach the others."""
+_POLL_S = 0.1
+_GRACE_S = 10.0
+"""Seconds in which the other ranks may end by themselves after one has failed."""
+_PR_SET_PDEATHSIG = 1
+
+
+def rank_of_process() -> int | None:
+    """Return this process's rank, or None if it was not started as one of several."""
+    if int(os.environ.get("WORLD_SIZE") or 1) < 2 or "LOCAL_RANK" not in os.environ:
+        return None
+    return int(os.environ["RANK"])
+
+
+def check_processes(config: RunConfig, processes: int) -> None:
+    """Check that several processes can train with a run's settings on this machine.
+
+    Raises:
+        ConfigError: if they cannot.
+    """
+    if processes < 1:
+        raise ConfigError(f"--processes is {processes}. Set it to 1 or more.")
+    if processes == 1:
+        return
+    policy = config.policy
+    if policy.kind not in LANGUAGE_MODELS:
+        raise ConfigError(
+            f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
+            f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
+        )
+    n_gpus = torch.cuda.device_count()
+    if pick_device(policy.model.device).type == "cuda" and processes > n_gpus:
+        raise ConfigError(
+            f"--processes is {processes}, but this machine has {n_gpus} GPU{'s' * (n_gpus != 1)}, "
+            f"and each process needs its own. Set --processes {n_gpus}, or "
+            "policy.model.device = 'cpu'."
+        )
+    for arm in arm_configs(config).values():
+        check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
+
+
+def run_ranks(processes: int) -> int:
+    """Run this process's own command in several ranks, and wait for rank 0.
+
+    Returns:
+        The exit code of rank 0.
+
+    Raises:
+        WorkersFailed: if a rank failed or was killed; the others have then been ended.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    # Permissions and costs have been agreed to, and the ranks cannot ask.
+    command = (*sys.orig_argv[1:], "--yes")
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+    with TemporaryDirectory(prefix="coevo-ranks-") as logs, _Signals() as signals:
+        # By default, torchrun's library would replace the handlers of Ctrl-C and SIGTERM.
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
+        context = start_processes(
+            name="coevo",
+            entrypoint=sys.executable,
+            args=dict.fromkeys(range(processes), command),
+            envs={rank: _environment(rank, processes, store.port) for rank in range(processes)},
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        try:
+            pids = context.pids()
+            signals.forward_to(pids[0])
+            errors = {rank: Path(file) for rank, file in context.error_files.items()}
+            return _judge(_wait_for_end(pids, errors), pids, errors)
+        finally:
+            context.close(signal.SIGKILL)
+
+
+def _environment(rank: int, processes: int, port: int) -> dict[str, str]:
+    """Return the variables that torchrun would set for a rank."""
+    threads = max(1, len(os.sched_getaffinity(0)) // processes)
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+    }
+
+
+class _Signals:
+    """A context manager that passes SIGINT and SIGTERM on to rank 0, as SIGINT."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+        self._n_pending = 0
+
+    def __enter__(self) -> _Signals:
+        self._before = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def forward_to(self, pid: int) -> None:
+        """Pass signals on to a process, including those that have arrived before."""
+        self._pid = pid
+        for _ in range(self._n_pending):
+            os.kill(pid, signal.SIGINT)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self._pid is None:
+            self._n_pending += 1
+        else:
+            os.kill(self._pid, signal.SIGINT)
+
+
+def _wait_for_end(pids: Mapping[int, int], errors: Mapping[int, Path]) -> dict[int, int]:
+    """Wait until rank 0 has ended or a rank has failed.
+
+    After a failure, the other ranks have a few seconds to end by themselves, because rank 0 may
+    have the same error and print it.
+
+    Args:
+        pids: process id of each rank.
+        errors: file in which each rank records an error that it does not print.
+
+    Returns:
+        The exit code of each rank that has ended, negative for a signal.
+    """
+    codes: dict[int, int] = {}
+    deadline = math.inf
+    while len(codes) < len(pids) and time.monotonic() < deadline:
+        for rank in pids.keys() - codes.keys():
+            status = os.waitid(os.P_PID, pids[rank], os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if status is not None:
+                exited = status.si_code == os.CLD_EXITED
+                codes[rank] = status.si_status if exited else -status.si_status
+        if min(codes.values(), default=0) < 0 or (0 in codes and not errors[0].exists()):
+            break
+        if deadline == math.inf and any(codes.values()):
+            deadline = time.monotonic() + _GRACE_S
+        time.sleep(_POLL_S)
+    return codes
+
+
+def _judge(codes: Mapping[int, int], pids: Mapping[int, int], errors: Mapping[int, Path]) -> int:
+    """Return rank 0's exit code, if it has ended as a command of one process would have.
+
+    Raises:
+        WorkersFailed: if a rank was killed or failed.
+    """
+    if codes.get(0, -1) >= 0 and not errors[0].exists():
+        return codes[0]
+    rank = min((rank for rank, code in codes.items() if code), key=lambda r: _blame(codes[r]))
+    code = codes[rank]
+    if code < 0:
+        reason = f"was killed by {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
+            reason += ", as happens when memory runs out"
+        raise WorkersFailed(f"Rank {rank} (process {pids[rank]}) {reason}, so the run has ended.")
+    failure = ProcessFailure(rank, pids[rank], code, str(errors[rank]))
+    raise WorkersFailed(
+        f"Rank {rank} failed, so the run has ended: {shorten(failure.message, 2_000)}"
+    )
+
+
+def _blame(code: int) -> int:
+    """Return a key that sorts ranks that were killed first, and those that lost others last."""
+    return 0 if code < 0 else 2 if code == _LOST else 1
+
+
+@contextmanager
+def lead_ranks(config: RunConfig) -> Iterator[None]:
+    """Join the other ranks as rank 0 for a ``with`` block, and let them end after it.
+
+    An error that rank 0 has not caused itself is left for the supervising process to report.
+    """
+    # If the supervising process dies, stop after the current step, as after Ctrl-C.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    with _recorded_errors(RankLost), join_ranks(_take_device(config)) as ranks:
+        try:
+            yield
+        except Stopped:
+            ranks.broadcast(None)
+            raise
+        ranks.broadcast(None)
+
+
+def follow_ranks(config: RunConfig) -> None:
+    """Follow rank 0 through a run, until it ends."""
+    with (
+        _recorded_errors(Exception),
+        send_logs_to(lambda text: None),  # rank 0 logs the same
+        configure_torch(config),
+        join_ranks(_take_device(config)),
+    ):
+        worker = Assembly(config).rank_worker
+        assert worker is not None
+        worker.follow()
+
+
+@contextmanager
+def _recorded_errors(kind: type[Exception]) -> Iterator[None]:
+    """Record errors of a ``with`` block for the supervising process, and exit without a message."""
+    try:
+        yield
+    except kind as error:
+        ErrorHandler().record_exception(error)
+        sys.exit(_LOST if isinstance(error, RankLost) else _FAILED)
+
+
+def _take_device(config: RunConfig) -> torch.device:
+    """Return the device of this rank: a GPU of its own, or the CPU."""
+    device = pick_device(config.policy.model.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return device
