@@ -1,9 +1,9 @@
 """Updates and imitation in float64, in this process or on all ranks that a launcher has started.
 
-    python -m tests.trainers.rank_updates FOLDER          # one process
-    python -m torch.distributed.run --nproc-per-node 2 -m tests.trainers.rank_updates FOLDER
+    python -m tests.trainers.rank_updates FOLDER CASES          # one process
+    python -m torch.distributed.run --nproc-per-node 2 -m tests.trainers.rank_updates FOLDER CASES
 
-The file ``cases.json`` of the folder tells what to do, and rank 0 writes what came of each case.
+The file CASES in the folder lists what to do, and rank 0 writes the result of each case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from coevo_gym.agents.lm import causal_lm
 from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
 from coevo_gym.core.trajectory import Group, TokenDecision
 from coevo_gym.trainers.demonstrations import Demonstrations
@@ -27,6 +26,7 @@ from coevo_gym.trainers.learners import make_learner, parse_learner_settings
 from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.sft import Imitator
 from coevo_gym.trainers.update.ranks import RankGroup, join_ranks
+from tests.runs.exact_child import use_float64
 from tests.trainers.episodes import group, trajectory
 
 VOCABULARY = 290
@@ -67,66 +67,75 @@ def demonstrations() -> Demonstrations:
 
 def run_case(case: dict[str, Any], folder: Path, ranks: RankGroup | None) -> None:
     """Run a case on rank 0, or follow rank 0 through it."""
-    config = ModelConfig(path=str(folder / case.get("model", "model")), **case.get("config", {}))
-    is_leader = ranks is None or ranks.rank == 0
-    policy = LanguageModel(config, seed=1) if is_leader else None
-    worker = None
-    if ranks is not None:
-        worker = RankWorker(ranks, config, policy, WARMUP, seed=1)
-        if policy is None:
-            worker.follow()
-            return
-    assert policy is not None
-    losses: Any = ()
-    if case.get("imitate"):
-        if worker is None:
-            imitator = Imitator(policy, demonstrations(), WARMUP, seed=2)
-        else:
-            imitator = DistributedImitator(worker, demonstrations(), seed=2)
-        if "load" in case:
-            state = torch.load(folder / case["load"], weights_only=False)
-            policy.load_state_dict(state["policy"])
-            imitator.load_state_dict(state["imitator"])
-        for _ in range(case.get("epochs", 9)):
-            if not imitator.is_over:
-                imitator.run_epoch()
-        state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
-        torch.save(state, folder / f"{case['out']}.state")
-        if "epochs" not in case:
-            losses = imitator.finish().losses
-    settings = parse_learner_settings(case.get("learner", {}))
-    if worker is None:
-        learner: Any = make_learner(settings, policy, seed=3)
-    else:
-        learner = DistributedLearner(worker, settings, seed=3)
-    if "load" in case and not case.get("imitate"):
-        state = torch.load(folder / case["load"], weights_only=False)
-        policy.load_state_dict(state["policy"])
-        learner.load_state_dict(state["learner"])
-    metrics = {}
-    for number in case.get("updates", ()):
-        groups = make_groups(number, **case.get("groups", {}))
-        learner.spent = number / 10
-        metrics = learner.update(groups, learner.advantages(groups))
+    config = ModelConfig(path=str(folder / case["model"]), device="cpu", **case["config"])
+    if ranks is not None and ranks.rank:
+        RankWorker(ranks, config, None, WARMUP, seed=1).follow()
+        return
+    policy = LanguageModel(config, seed=1)
+    start = flat_weights(policy)
+    worker = None if ranks is None else RankWorker(ranks, config, policy, WARMUP, seed=1)
+    saved = torch.load(folder / case["load"], weights_only=False) if "load" in case else None
+    run = imitate if case.get("imitate") else update
+    numbers, learner = run(case, policy, worker, saved)
+    state = {"policy": policy.state_dict(), "learner": learner.state_dict()}
+    torch.save(state, folder / f"{case['out']}.state")
     average = getattr(learner, "average", None)
-    if not case.get("imitate"):
-        state = {"policy": policy.state_dict(), "learner": learner.state_dict(reference=False)}
-        torch.save(state, folder / f"{case['out']}.state")
     with average.use_in_policy() if average else nullcontext():
-        weights = torch.cat([weight.detach().flatten() for weight in policy.parameters()])
-    result = {"weights": weights, "metrics": metrics, "losses": losses, "version": policy.version}
+        weights = flat_weights(policy)
+    result = {"start": start, "weights": weights, "numbers": numbers, "version": policy.version}
     torch.save(result, folder / f"{case['out']}.pt")
     if worker is not None:
         worker.stop()
 
 
+def flat_weights(policy: LanguageModel) -> torch.Tensor:
+    return torch.cat([weight.detach().flatten() for weight in policy.parameters()])
+
+
+def update(
+    case: dict[str, Any], policy: Any, worker: RankWorker | None, saved: Any
+) -> tuple[dict[str, float], Any]:
+    """Take a case's updates; the metrics of the last one, and the learner."""
+    settings = parse_learner_settings(case["learner"])
+    learner: Any
+    if worker is None:
+        learner = make_learner(settings, policy, seed=3)
+    else:
+        learner = DistributedLearner(worker, settings, seed=3)
+    if saved is not None:
+        policy.load_state_dict(saved["policy"])
+        learner.load_state_dict(saved["learner"])
+    metrics: dict[str, float] = {}
+    for number in case["updates"]:
+        groups = make_groups(number, **case.get("groups", {}))
+        learner.spent = number / 10
+        metrics = learner.update(groups, learner.advantages(groups))
+    return metrics, learner
+
+
+def imitate(
+    case: dict[str, Any], policy: Any, worker: RankWorker | None, saved: Any
+) -> tuple[dict[str, float], Any]:
+    """Take a case's epochs of imitation; the losses, and the imitator."""
+    if worker is None:
+        imitator = Imitator(policy, demonstrations(), WARMUP, seed=2)
+    else:
+        imitator = DistributedImitator(worker, demonstrations(), seed=2)
+    if saved is not None:
+        policy.load_state_dict(saved["policy"])
+        imitator.load_state_dict(saved["learner"])
+    for _ in range(case["epochs"]):
+        imitator.run_epoch()
+    if imitator.is_over:
+        imitator.finish()
+    losses = [*imitator.losses, *imitator.watched]
+    return {str(number): loss for number, loss in enumerate(losses)}, imitator
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    use_float64()
     folder = Path(sys.argv[1])
-    load = causal_lm.load_model
-    causal_lm.load_model = lambda path, device, dtype: load(path, device, torch.float64)
-    for module in ("coevo_gym.trainers.sharded_model",):
-        sys.modules[module].load_model = causal_lm.load_model  # type: ignore[attr-defined]
     cases = json.loads((folder / sys.argv[2]).read_text())
     several = "RANK" in os.environ
     with join_ranks(torch.device("cpu")) if several else nullcontext() as ranks:
