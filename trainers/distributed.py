@@ -299,7 +299,7 @@ class DistributedLearner:
         self._worker.announce("update", list(groups), advantages, self.spent)
         return self._worker.update(groups, advantages, self.spent)
 
-    def state_dict(self, *, reference: bool = False) -> dict[str, Any]:
+    def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
         """Return the state without the reference model.
 
         Raises:

@@ -7,12 +7,13 @@ rank 0, and ends all ranks as soon as one has died.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,7 +49,6 @@ _FAILED, _LOST = 1, 75
 _POLL_S = 0.1
 _GRACE_S = 10.0
 """Seconds in which the other ranks may end by themselves after one has failed."""
-_PR_SET_PDEATHSIG = 1
 
 
 def rank_of_process() -> int | None:
@@ -225,8 +225,7 @@ def lead_ranks(config: RunConfig) -> Iterator[None]:
 
     An error that rank 0 has not caused itself is left for the supervising process to report.
     """
-    # If the supervising process dies, stop after the current step, as after Ctrl-C.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    threading.Thread(target=_stop_with, args=(os.pidfd_open(os.getppid()),), daemon=True).start()
     with _recorded_errors(RankLost), join_ranks(_take_device(config)) as ranks:
         try:
             yield
@@ -234,6 +233,16 @@ def lead_ranks(config: RunConfig) -> Iterator[None]:
             ranks.broadcast(None)
             raise
         ranks.broadcast(None)
+
+
+def _stop_with(parent: int) -> None:
+    """Wait for the end of the supervising process, then stop after the current step.
+
+    ``parent`` is its pid file descriptor. (A parent-death signal would come once per thread of the
+    parent, and a second signal means to stop at once.)
+    """
+    select.select([parent], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def follow_ranks(config: RunConfig) -> None:

@@ -77,7 +77,8 @@ def run_case(case: dict[str, Any], folder: Path, ranks: RankGroup | None) -> Non
     saved = torch.load(folder / case["load"], weights_only=False) if "load" in case else None
     run = imitate if case.get("imitate") else update
     numbers, learner = run(case, policy, worker, saved)
-    state = {"policy": policy.state_dict(), "learner": learner.state_dict()}
+    options = {} if case.get("imitate") else {"reference": False}
+    state = {"policy": policy.state_dict(), "learner": learner.state_dict(**options)}
     torch.save(state, folder / f"{case['out']}.state")
     average = getattr(learner, "average", None)
     with average.use_in_policy() if average else nullcontext():

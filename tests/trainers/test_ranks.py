@@ -146,12 +146,13 @@ def distance(one: Any, other: Any) -> float:
 def test_two_processes_learn_what_one_learns(folder: Path, name: str) -> None:
     one, two = read(folder, f"{name}-by-1"), read(folder, f"{name}-by-2")
     assert float((one["weights"] - one["start"]).abs().max()) > 1e-4
-    assert distance(one, two) < TOLERANCE
+    tolerance = 1e-6 if "ppo" in name else TOLERANCE  # the value head is in float32
+    assert distance(one, two) < tolerance
     assert one["version"] == two["version"]
     assert one["numbers"].keys() == two["numbers"].keys()
     measured = {key for key in one["numbers"] if not key.endswith("_s")}
     for key in measured:
-        assert two["numbers"][key] == pytest.approx(one["numbers"][key], abs=1e-9), key
+        assert two["numbers"][key] == pytest.approx(one["numbers"][key], abs=tolerance), key
 
 
 @pytest.mark.slow
