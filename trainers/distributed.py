@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -33,7 +34,11 @@ from coevo_gym.trainers.rest import ReST
 from coevo_gym.trainers.settings import ImitationConfig, LearnerSettings, UpdateConfig
 from coevo_gym.trainers.sft import Imitation, ImitationStep, Imitator
 from coevo_gym.trainers.sharded_model import ShardedModel
-from coevo_gym.trainers.update.learner import MeasuredSampler, SurrogateLearner
+from coevo_gym.trainers.update.learner import (
+    LearnablePolicy,
+    MeasuredSampler,
+    SurrogateLearner,
+)
 from coevo_gym.trainers.update.optimizer import AveragedWeights
 from coevo_gym.trainers.update.ranks import RankGroup, shard_like
 
@@ -49,7 +54,7 @@ def check_distributable(learner: LearnerSettings, warmup: ImitationConfig, *, sh
     Raises:
         ConfigError: if they cannot.
     """
-    kind = load_learner_class(learner.kind)
+    kind: type = load_learner_class(learner.kind)
     if not issubclass(kind, SurrogateLearner | ReST):
         raise ConfigError(
             f"The learner {learner.kind!r} cannot be trained by several processes, because it does "
@@ -99,11 +104,11 @@ class RankWorker:
         seed: int,
     ) -> None:
         self.ranks, self.policy, self.warmup = ranks, policy, warmup
-        self.model: LanguageModel
         if config.shard:
-            self.model = ShardedModel(config, seed=seed)
+            self.model: LanguageModel = ShardedModel(config, seed=seed)
         else:
-            self.model = policy or LanguageModel(config, seed=seed)
+            self.model = LanguageModel(config, seed=seed) if policy is None else policy
+        self.learnable = cast("LearnablePolicy", self.model)  # learners never sample
         self.learner: Any = None
         self.imitator: Imitator | None = None
 
@@ -113,7 +118,8 @@ class RankWorker:
 
     def follow(self) -> None:
         """Make the calls that rank 0 announces, until it calls :meth:`stop`."""
-        while (call := self.ranks.broadcast(None)) is not None:
+        call: Any = None
+        while (call := self.ranks.broadcast(call)) is not None:
             method, arguments = call
             getattr(self, method)(*arguments)
 
@@ -128,7 +134,7 @@ class RankWorker:
         self.learner = self.imitator = None
         gc.collect()  # breaks reference cycles, so that the new learner can use the memory
         self.receive_weights()
-        self.learner = make_learner(parse_learner_settings(settings), self.model, credit, seed)
+        self.learner = make_learner(parse_learner_settings(settings), self.learnable, credit, seed)
 
     def update(
         self,
@@ -136,18 +142,12 @@ class RankWorker:
         advantages: Sequence[Sequence[Advantage]] | None,
         spent: float,
     ) -> dict[str, float]:
-        """Learn from a batch of groups, and hand the weights over to rank 0's policy."""
-        sampler = None if self.policy is self.model else self.policy
+        """Learn from a batch of groups."""
         self.learner.spent = spent
-        if sampler is not None:
-            sampler.train(True)
-        try:
+        with self.training():
             metrics: dict[str, float] = self.learner.update(groups, advantages)
-        finally:
-            if sampler is not None:
-                sampler.train(False)
-        self.hand_over_weights()
-        if isinstance(sampler, MeasuredSampler):
+        sampler: Any = self.policy
+        if sampler is not self.model and isinstance(sampler, MeasuredSampler):
             metrics |= sampler.take_sampling_metrics()
         return metrics
 
@@ -164,19 +164,19 @@ class RankWorker:
     def create_imitator(self, demonstrations: Demonstrations, seed: int) -> None:
         """Create an imitator with the weights of rank 0's policy."""
         self.receive_weights()
-        self.imitator = Imitator(self.model, demonstrations, self.warmup, seed=seed)
+        self.imitator = Imitator(self.learnable, demonstrations, self.warmup, seed=seed)
 
     def run_epoch(self) -> None:
         """Follow rank 0 through an epoch of imitation."""
         assert self.imitator is not None
-        self.imitator.run_epoch()
-        self.hand_over_weights()
+        with self.training():
+            self.imitator.run_epoch()
 
     def finish_imitation(self) -> None:
         """Follow rank 0 in loading the best epoch's weights."""
         assert self.imitator is not None
-        self.imitator.finish()
-        self.hand_over_weights()
+        with self.training():
+            self.imitator.finish()
 
     def imitator_state(self) -> None:
         """Follow rank 0 in gathering the imitator's state."""
@@ -200,28 +200,38 @@ class RankWorker:
         version = 0 if self.policy is None else self.policy.version
         self.model.version = self.ranks.broadcast(version)
 
-    def hand_over_weights(self) -> None:
-        """Copy the weights of a sharded model to rank 0's policy, which samples with them."""
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Train in a ``with`` block, then hand the weights over to rank 0's policy.
+
+        A policy that is not the model itself frees the memory that it needs for sampling.
+        """
+        sampler = None if self.policy is self.model else self.policy
+        if sampler is not None:
+            sampler.train(True)
+        try:
+            yield
+        finally:
+            if sampler is not None:
+                sampler.train(False)
         if not isinstance(self.model, ShardedModel):
             return
-        weights = self.model.whole_weights()
-        if self.policy is None:
-            for _ in weights:  # gathering needs every rank
-                pass
-        else:
-            self.policy.load_weights(weights)
+        for name, weight in self.model.whole_weights():  # gathering needs every rank
+            if self.policy is not None:
+                self.policy.load_weights([(name, weight)])
+        if self.policy is not None:
             self.policy.version = self.model.version
 
     def receive_state(self, state: Mapping[str, Any] | None) -> Any:
         """Return the state that rank 0 passes; of sharded weights' moments, only the shards."""
-        weights = list(self.model.parameters())
+        weights = self.model.parameters()
 
         def place(keys: tuple[Any, ...], tensor: Tensor) -> Tensor:
-            number = keys[-1] if keys[-2:-1] == ("kept",) else keys[-2] if len(keys) > 1 else None
-            of_weight = isinstance(number, int) and ("kept" in keys or "state" in keys)
-            if not of_weight or tensor.dim() == 0 or not isinstance(self.model, ShardedModel):
-                return tensor
-            return shard_like(tensor, weights[number])
+            match keys:
+                case (*_, "state", int(number), "exp_avg" | "exp_avg_sq") | ("kept", int(number)):
+                    return shard_like(tensor, weights[number])
+                case _:
+                    return tensor
 
         return self.ranks.broadcast_state(state, place)
 
@@ -330,7 +340,7 @@ class DistributedImitator(Imitator):
         self._worker = worker
         worker.announce("create_imitator", demonstrations, seed)
         worker.receive_weights()
-        super().__init__(worker.model, demonstrations, worker.warmup, seed=seed)
+        super().__init__(worker.learnable, demonstrations, worker.warmup, seed=seed)
 
     def run_epoch(
         self,
@@ -339,15 +349,14 @@ class DistributedImitator(Imitator):
     ) -> None:
         """Make one pass over the demonstrations, or finish an interrupted pass."""
         self._worker.announce("run_epoch")
-        super().run_epoch(on_step, stop)
-        self._worker.hand_over_weights()
+        with self._worker.training():
+            super().run_epoch(on_step, stop)
 
     def finish(self) -> Imitation:
         """Load the best epoch's weights into the policy."""
         self._worker.announce("finish_imitation")
-        result = super().finish()
-        self._worker.hand_over_weights()
-        return result
+        with self._worker.training():
+            return super().finish()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the losses, best weights, optimiser state and random number generator states."""

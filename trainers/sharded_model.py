@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -24,12 +25,13 @@ from coevo_gym.trainers.update.ranks import full_tensor, shard_like
 class ShardedModel(LanguageModel):
     """A :class:`LanguageModel` that is sharded with FSDP2 and cannot sample.
 
-    All ranks create it together and call each of its methods together. Its state has the same keys
-    and whole tensors as that of a model that is not sharded.
+    All ranks create it together, and call each of its methods together. Its state has whole
+    tensors, as that of any other model. A call takes one forward pass, regardless of
+    ``pack_tokens``, because each pass needs every rank.
     """
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
-        super().__init__(config, seed=seed)
+        super().__init__(config.model_copy(update={"pack_tokens": sys.maxsize}), seed=seed)
         _shard(self.model)
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
@@ -83,14 +85,14 @@ class ShardedModel(LanguageModel):
 
     def _head_weights(self) -> tuple[Tensor, Tensor | None]:
         head = head_of(self.model)
-        bias: Tensor | None = head.bias
+        bias: Any = head.bias
         return _gather(head.weight), None if bias is None else _gather(bias)
 
 
 def _shard(model: PreTrainedModel) -> PreTrainedModel:
     """Shard a model in place over all ranks: each layer, the rest of the body, and the LM head."""
     mesh = init_device_mesh(model.device.type, (dist.get_world_size(),))
-    head, embeddings = head_of(model), model.get_input_embeddings()
+    head, embeddings = head_of(model), cast("torch.nn.Embedding", model.get_input_embeddings())
     is_tied = head.weight is embeddings.weight
     layers = [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
     for module in (*layers, model.base_model, *([] if is_tied else [head])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 Processes = Annotated[
     int,
     typer.Option(
+        min=1,
         metavar="N",
         help="Processes that share each update of a language model, one per GPU.",
     ),
@@ -127,7 +128,7 @@ def train(
     if dry_run:
         if yes:  # a plan for rows runs the file with their functions
             approve_settings(resolved.config)
-        planned = describe_run_plan(resolved.config, card)
+        planned = describe_run_plan(resolved.config, card, processes)
         if as_json:
             print_json(planned.numbers)
         else:
@@ -169,11 +170,14 @@ def start_run(
         prepare: called with the new folder before the run begins.
         processes: number of processes that share each update.
     """
-    prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory)
-    from coevo_gym.runs.planning.cost import estimate_costs
+    prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory, processes=processes)
+    from coevo_gym.runs.planning.cost import estimate_costs, refuse_if_paid
     from coevo_gym.runs.train import train as train_run
 
-    agreed = yes or ask_to_accept_cost(estimate_costs(resolved.config))
+    costs = estimate_costs(resolved.config)
+    agreed = yes or ask_to_accept_cost(costs)
+    if processes > 1 and not agreed:  # the processes that are started take the answer for granted
+        refuse_if_paid(costs)
     _execute_run(
         folder,
         resolved.config,
@@ -216,7 +220,7 @@ def resume(
         _write_and_announce_report(folder)
         return
     config = read_manifest(folder)[1]
-    prepare_run(config, yes=yes, ignore_memory=ignore_memory)
+    prepare_run(config, yes=yes, ignore_memory=ignore_memory, processes=processes)
     from coevo_gym.runs.train import resume as resume_run
 
     _execute_run(
@@ -273,13 +277,15 @@ def _execute_run(
     processes: int,
 ) -> None:
     """Execute a run, and print its results or the command that resumes it."""
-    hint, together = f"coevo resume {folder.path.name}", nullcontext()
-    if processes != 1:
+    hint = f"coevo resume {folder.path.name}"
+    together: AbstractContextManager[None] = nullcontext()
+    if processes > 1:
         from coevo_gym.runs import processes as ranks
+        from coevo_gym.runs.planning.device import rank_of_process
 
         hint += f" --processes {processes}"
         ranks.check_processes(config, processes)
-        rank = ranks.rank_of_process()
+        rank = rank_of_process()
         if rank is None:
             with _resume_hint(folder, hint):
                 raise typer.Exit(ranks.run_ranks(processes))

@@ -32,9 +32,10 @@ from coevo_gym.runs.stop import Stopped
 
 with explain_missing(*NEEDS):
     import torch
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
     from torch.distributed.elastic.multiprocessing import (
         DefaultLogsSpecs,
+        PContext,
         ProcessFailure,
         start_processes,
     )
@@ -51,23 +52,12 @@ _GRACE_S = 10.0
 """Seconds in which the other ranks may end by themselves after one has failed."""
 
 
-def rank_of_process() -> int | None:
-    """Return this process's rank, or None if it was not started as one of several."""
-    if int(os.environ.get("WORLD_SIZE") or 1) < 2 or "LOCAL_RANK" not in os.environ:
-        return None
-    return int(os.environ["RANK"])
-
-
 def check_processes(config: RunConfig, processes: int) -> None:
     """Check that several processes can train with a run's settings on this machine.
 
     Raises:
         ConfigError: if they cannot.
     """
-    if processes < 1:
-        raise ConfigError(f"--processes is {processes}. Set it to 1 or more.")
-    if processes == 1:
-        return
     policy = config.policy
     if policy.kind not in LANGUAGE_MODELS:
         raise ConfigError(
@@ -97,7 +87,7 @@ def run_ranks(processes: int) -> int:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     # Permissions and costs have been agreed to, and the ranks cannot ask.
     command = (*sys.orig_argv[1:], "--yes")
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+    logging.getLogger(PContext.__module__).setLevel(logging.ERROR)  # it tells of each signal
     with TemporaryDirectory(prefix="coevo-ranks-") as logs, _Signals() as signals:
         # By default, torchrun's library would replace the handlers of Ctrl-C and SIGTERM.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"

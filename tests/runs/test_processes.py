@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from coevo_gym.core.errors import ConfigError, WorkersFailed
 from coevo_gym.runs import processes
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.processes import check_processes
+from coevo_gym.store import approvals
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import read_json, read_lines
 from tests.agents.tiny_llama import make_tiny_llama
@@ -220,9 +220,7 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_an_error_of_rank_0_is_told_once_as_by_one_process(
-    cwd: Path, arguments: list[str]
-) -> None:
+def test_an_error_of_rank_0_is_told_once_as_by_one_process(cwd: Path, arguments: list[str]) -> None:
     again = Command(cwd, *arguments, "--name", "one", "--processes", "2")
     assert again.end() == 2
     assert again.text.count("already contains a run") == 1
@@ -254,8 +252,8 @@ LLAMA = ["policy.kind=transformers", "policy.model.path=/nowhere", "policy.model
 @pytest.mark.parametrize(
     ("sets", "n", "message"),
     [
-        ([], "0", "--processes is 0. Set it to 1 or more."),
-        ([], "-1", "--processes is -1. Set it to 1 or more."),
+        ([], "0", "'--processes': 0 is not in the range x>=1"),
+        ([], "-1", "'--processes': -1 is not in the range x>=1"),
         ([], "2", "policy.kind = 'tiny' is trained by one process, but --processes is 2."),
         ([*LLAMA, "learner.kind=ppo", "policy.model.shard=true"], "2", "sharded model"),
         ([*LLAMA, "learner.optimizer=adamw_8bit", "policy.model.shard=true"], "2", "adamw_8bit"),
@@ -283,17 +281,34 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     check_processes(config, 2)
 
 
-def test_a_learner_that_does_not_share_its_updates_is_refused() -> None:
-    own = f"{Path(__file__).with_name('own_lone_learner.py')}:Lone"
-    config = load_config(TOY, sets=[*LLAMA, f"learner={own}"]).config
-    check_processes(config, 1)
+LONE = """
+from coevo_gym.trainers.settings import LearnerSettings
+
+
+class Lone:
+    settings = LearnerSettings
+
+    def advantages(self, groups, notes=()): ...
+    def update(self, groups, advantages): ...
+    def state_dict(self, *, reference=True): ...
+    def load_state_dict(self, state): ...
+"""
+
+
+def test_a_learner_that_does_not_share_its_updates_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals, "_approved", set(approvals._approved))
+    own = tmp_path / "own.py"
+    own.write_text(LONE)
+    config = load_config(TOY, sets=[*LLAMA, f"learner={own}:Lone"]).config
     with pytest.raises(ConfigError, match="cannot be trained by several processes"):
         check_processes(config, 2)
 
 
 @pytest.fixture
-def error_files(tmp_path: Path) -> Iterator[dict[int, Path]]:
-    yield {rank: tmp_path / f"{rank}.json" for rank in (0, 1)}
+def error_files(tmp_path: Path) -> dict[int, Path]:
+    return {rank: tmp_path / f"{rank}.json" for rank in (0, 1)}
 
 
 def test_the_first_cause_is_blamed(error_files: dict[int, Path]) -> None:

@@ -53,7 +53,7 @@ EQUAL = [
     case("copies"),
     case("shards"),
     case("copies-lora", config={"lora_rank": 4}),
-    case("shards-lora", config={"lora_rank": 4}),
+    case("shards-lora", config={"lora_rank": 4, "pack_tokens": 30}),
     case("copies-untied", model="untied"),
     case("shards-untied", model="untied", config={"gradient_checkpointing": True}),
     case("copies-few", **FEW),

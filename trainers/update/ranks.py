@@ -159,10 +159,9 @@ class RankGroup(Ranks):
 
     def broadcast(self, value: T) -> T:
         """Return the object that rank 0 passes, which must be picklable."""
-        box = [value if self.rank == 0 else None]
+        box = [value]
         dist.broadcast_object_list(box, src=0, group=self._commands)
-        received: Any = box[0]
-        return received
+        return box[0]
 
     def broadcast_state(
         self, state: Any, place: Callable[[tuple[Any, ...], Tensor], Tensor]
