@@ -280,19 +280,22 @@ def _execute_run(
     hint = f"coevo resume {folder.path.name}"
     together: AbstractContextManager[None] = nullcontext()
     if processes > 1:
-        from coevo_gym.runs import processes as ranks
         from coevo_gym.runs.planning.device import rank_of_process
+        from coevo_gym.runs.planning.processes import check_processes
+        from coevo_gym.runs.train import follow
+        from coevo_gym.trainers.launcher import follow_ranks, lead_ranks, run_ranks
 
         hint += f" --processes {processes}"
-        ranks.check_processes(config, processes)
-        rank = rank_of_process()
+        check_processes(config, processes)
+        rank, device = rank_of_process(), config.policy.model.device
         if rank is None:
             with _resume_hint(folder, hint):
-                raise typer.Exit(ranks.run_ranks(processes))
+                raise typer.Exit(run_ranks(processes))
         if rank:
-            ranks.follow_ranks(config)
+            with send_logs_to(lambda text: None), follow_ranks(device):  # rank 0 logs the same
+                follow(config)
             return
-        together = ranks.lead_ranks(config)
+        together = lead_ranks(device)
     with (
         RunProgress(console) as progress,
         send_logs_to(progress.say),

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from coevo_gym.core.errors import ConfigError, WorkersFailed
-from coevo_gym.runs import processes
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.processes import check_processes
+from coevo_gym.runs.planning.processes import check_processes
 from coevo_gym.store import approvals
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.trainers import launcher
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.conftest import ROOT, TOY, Coevo
 from tests.toy import PROMPT
@@ -313,17 +313,17 @@ def error_files(tmp_path: Path) -> dict[int, Path]:
 
 def test_the_first_cause_is_blamed(error_files: dict[int, Path]) -> None:
     def judge(*codes: int) -> int:
-        return processes._judge(dict(enumerate(codes)), {0: 10, 1: 11}, error_files)
+        return launcher._judge(dict(enumerate(codes)), {0: 10, 1: 11}, error_files)
 
     assert judge(130) == 130
-    assert judge(2, processes._LOST) == 2, "rank 0 has printed its error"
+    assert judge(2, launcher._LOST) == 2, "rank 0 has printed its error"
     error_files[0].write_text('{"message": {"message": "RankLost: gone", "extraInfo": {}}}')
     with pytest.raises(WorkersFailed, match=r"Rank 1 \(process 11\) was killed by SIGSEGV"):
-        judge(processes._LOST, -11)
+        judge(launcher._LOST, -11)
     with pytest.raises(WorkersFailed, match="Rank 0 failed, so the run has ended: RankLost: gone"):
-        judge(processes._LOST)
+        judge(launcher._LOST)
     error_files[1].write_text(
         '{"message": {"message": "MemoryError: full", "extraInfo": {"timestamp": "1"}}}'
     )
     with pytest.raises(WorkersFailed, match="Rank 1 failed, so the run has ended: MemoryError"):
-        judge(processes._LOST, 1)
+        judge(launcher._LOST, 1)

@@ -1,8 +1,8 @@
-"""Runs on several processes, one per GPU, started and supervised with torchrun's library.
+"""Processes that share the updates of a command, started with torchrun's library.
 
-The command starts itself once per rank. Rank 0 executes the run, and the others follow it
-(:mod:`coevo_gym.trainers.distributed`). The process that started them waits, passes Ctrl-C on to
-rank 0, and ends all ranks as soon as one has died.
+The command starts itself once per rank. Rank 0 executes it, and the others follow
+(:mod:`coevo_gym.trainers.distributed`). The process that has started them waits, passes Ctrl-C on
+to rank 0, and ends all ranks as soon as one has died.
 """
 
 from __future__ import annotations
@@ -22,13 +22,8 @@ from tempfile import TemporaryDirectory
 from textwrap import shorten
 
 from coevo_gym.agents.lm.language_model import NEEDS
-from coevo_gym.core.errors import ConfigError, WorkersFailed
+from coevo_gym.core.errors import WorkersFailed
 from coevo_gym.provision import explain_missing
-from coevo_gym.runs.assembly import Assembly, configure_torch
-from coevo_gym.runs.config import RunConfig, arm_configs
-from coevo_gym.runs.config.derived import LANGUAGE_MODELS
-from coevo_gym.runs.display import send_logs_to
-from coevo_gym.runs.stop import Stopped
 
 with explain_missing(*NEEDS):
     import torch
@@ -42,7 +37,6 @@ with explain_missing(*NEEDS):
     from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
     from coevo_gym.agents.lm.causal_lm import pick_device
-    from coevo_gym.trainers.distributed import check_distributable
     from coevo_gym.trainers.update.ranks import RankLost, join_ranks
 
 _FAILED, _LOST = 1, 75
@@ -50,29 +44,6 @@ _FAILED, _LOST = 1, 75
 _POLL_S = 0.1
 _GRACE_S = 10.0
 """Seconds in which the other ranks may end by themselves after one has failed."""
-
-
-def check_processes(config: RunConfig, processes: int) -> None:
-    """Check that several processes can train with a run's settings on this machine.
-
-    Raises:
-        ConfigError: if they cannot.
-    """
-    policy = config.policy
-    if policy.kind not in LANGUAGE_MODELS:
-        raise ConfigError(
-            f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
-            f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
-        )
-    n_gpus = torch.cuda.device_count()
-    if pick_device(policy.model.device).type == "cuda" and processes > n_gpus:
-        raise ConfigError(
-            f"--processes is {processes}, but this machine has {n_gpus} GPU{'s' * (n_gpus != 1)}, "
-            f"and each process needs its own. Set --processes {n_gpus}, or "
-            "policy.model.device = 'cpu'."
-        )
-    for arm in arm_configs(config).values():
-        check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
 
 
 def run_ranks(processes: int) -> int:
@@ -210,42 +181,42 @@ def _blame(code: int) -> int:
 
 
 @contextmanager
-def lead_ranks(config: RunConfig) -> Iterator[None]:
+def lead_ranks(device: str) -> Iterator[None]:
     """Join the other ranks as rank 0 for a ``with`` block, and let them end after it.
 
-    An error that rank 0 has not caused itself is left for the supervising process to report.
+    If rank 0 loses the others, the supervising process reports the reason, and rank 0 exits.
+
+    Args:
+        device: setting of the model's device.
     """
-    threading.Thread(target=_stop_with, args=(os.pidfd_open(os.getppid()),), daemon=True).start()
-    with _recorded_errors(RankLost), join_ranks(_take_device(config)) as ranks:
-        try:
-            yield
-        except Stopped:
-            ranks.broadcast(None)
-            raise
+    parent = os.pidfd_open(os.getppid())
+    threading.Thread(target=_stop_with, args=(parent,), daemon=True).start()
+    with _recorded_errors(RankLost), join_ranks(_take_device(device)) as ranks:
+        yield
         ranks.broadcast(None)
+
+
+@contextmanager
+def follow_ranks(device: str) -> Iterator[None]:
+    """Join the other ranks for a ``with`` block, as a rank that prints nothing.
+
+    The supervising process reports errors of the block, and this process exits.
+
+    Args:
+        device: setting of the model's device.
+    """
+    with _recorded_errors(Exception), join_ranks(_take_device(device)):
+        yield
 
 
 def _stop_with(parent: int) -> None:
     """Wait for the end of the supervising process, then stop after the current step.
 
-    ``parent`` is its pid file descriptor. (A parent-death signal would come once per thread of the
-    parent, and a second signal means to stop at once.)
+    ``parent`` is its pid file descriptor. A parent-death signal would come once for each thread of
+    the parent, and a second signal stops a run at once.
     """
     select.select([parent], [], [])
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def follow_ranks(config: RunConfig) -> None:
-    """Follow rank 0 through a run, until it ends."""
-    with (
-        _recorded_errors(Exception),
-        send_logs_to(lambda text: None),  # rank 0 logs the same
-        configure_torch(config),
-        join_ranks(_take_device(config)),
-    ):
-        worker = Assembly(config).rank_worker
-        assert worker is not None
-        worker.follow()
 
 
 @contextmanager
@@ -258,9 +229,9 @@ def _recorded_errors(kind: type[Exception]) -> Iterator[None]:
         sys.exit(_LOST if isinstance(error, RankLost) else _FAILED)
 
 
-def _take_device(config: RunConfig) -> torch.device:
+def _take_device(setting: str) -> torch.device:
     """Return the device of this rank: a GPU of its own, or the CPU."""
-    device = pick_device(config.policy.model.device)
+    device = pick_device(setting)
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     return device
