@@ -91,6 +91,7 @@ def _environment(rank: int, processes: int, port: int) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),  # this machine only
     }
 
 
@@ -169,10 +170,11 @@ def _judge(codes: Mapping[int, int], pids: Mapping[int, int], errors: Mapping[in
         if code == -signal.SIGKILL:
             reason += ", as happens when memory runs out"
         raise WorkersFailed(f"Rank {rank} (process {pids[rank]}) {reason}, so the run has ended.")
-    failure = ProcessFailure(rank, pids[rank], code, str(errors[rank]))
-    raise WorkersFailed(
-        f"Rank {rank} failed, so the run has ended: {shorten(failure.message, 2_000)}"
-    )
+    reason = f"exit code {code}"
+    if errors[rank].exists():
+        failure = ProcessFailure(rank, pids[rank], code, str(errors[rank]))
+        reason = shorten(failure.message, 2_000)
+    raise WorkersFailed(f"Rank {rank} failed, so the run has ended: {reason}")
 
 
 def _blame(code: int) -> int:

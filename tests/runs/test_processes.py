@@ -20,6 +20,7 @@ from coevo_gym.store import approvals
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.trainers import launcher
+from coevo_gym.trainers.update.ranks import RankLost
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.conftest import ROOT, TOY, Coevo
 from tests.toy import PROMPT
@@ -245,8 +246,8 @@ LLAMA = ["policy.kind=transformers", "policy.model.path=/nowhere", "policy.model
 @pytest.mark.parametrize(
     ("sets", "n", "message"),
     [
-        ([], "0", "'--processes': 0 is not in the range x>=1"),
-        ([], "-1", "'--processes': -1 is not in the range x>=1"),
+        ([], "0", "'--processes': Input should be greater than or equal to 1"),
+        ([], "-1", "'--processes': Input should be greater than or equal to 1"),
         ([], "2", "policy.kind = 'tiny' is trained by one process, but --processes is 2."),
         ([*LLAMA, "learner.kind=ppo", "policy.model.shard=true"], "2", "sharded model"),
         ([*LLAMA, "learner.optimizer=adamw_8bit", "policy.model.shard=true"], "2", "adamw_8bit"),
@@ -262,6 +263,16 @@ def test_what_several_processes_cannot_do_is_refused_before_anything_is_written(
     text = coevo("train", TOY, "--name=never", *options, "--processes", n, code=2)
     assert message in text
     assert sorted(Path("runs").iterdir()) == before
+
+
+def test_processes_do_not_accept_a_cost_that_the_user_was_not_asked_about(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "run_ranks", lambda n: pytest.fail("started"))
+    paid = [*LLAMA, "explorer.kind=model", "explorer.model.endpoint.model=gpt-4.1-mini"]
+    options = [f"--set={one}" for one in paid]
+    text = coevo("train", TOY, "--name=never", *options, "--processes", "2", code=2)
+    assert "To accept the cost, pass --yes" in text
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,19 +315,25 @@ def error_files(tmp_path: Path) -> dict[int, Path]:
     return {rank: tmp_path / f"{rank}.json" for rank in (0, 1)}
 
 
-def test_the_first_cause_is_blamed(error_files: dict[int, Path]) -> None:
+def test_the_first_cause_is_blamed(
+    error_files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(rank: int, error: Exception) -> None:
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(error_files[rank]))
+        launcher.ErrorHandler().record_exception(error)
+
     def judge(*codes: int) -> int:
         return launcher._judge(dict(enumerate(codes)), {0: 10, 1: 11}, error_files)
 
     assert judge(130) == 130
     assert judge(2, launcher._LOST) == 2, "rank 0 has printed its error"
-    error_files[0].write_text('{"message": {"message": "RankLost: gone", "extraInfo": {}}}')
+    record(0, RankLost("gone"))
     with pytest.raises(WorkersFailed, match=r"Rank 1 \(process 11\) was killed by SIGSEGV"):
         judge(launcher._LOST, -11)
     with pytest.raises(WorkersFailed, match="Rank 0 failed, so the run has ended: RankLost: gone"):
         judge(launcher._LOST)
-    error_files[1].write_text(
-        '{"message": {"message": "MemoryError: full", "extraInfo": {"timestamp": "1"}}}'
-    )
+    with pytest.raises(WorkersFailed, match="Rank 1 failed, so the run has ended: exit code 3"):
+        judge(launcher._LOST, 3)
+    record(1, MemoryError("full"))
     with pytest.raises(WorkersFailed, match="Rank 1 failed, so the run has ended: MemoryError"):
         judge(launcher._LOST, 1)

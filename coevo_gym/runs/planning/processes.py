@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
@@ -13,6 +15,8 @@ def check_processes(config: RunConfig, processes: int) -> None:
     Raises:
         ConfigError: if they cannot.
     """
+    if sys.platform != "linux":
+        raise ConfigError("--processes needs Linux. Leave it out to train with one process.")
     policy = config.policy
     if policy.kind not in LANGUAGE_MODELS:
         raise ConfigError(
