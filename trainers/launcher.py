@@ -7,6 +7,7 @@ to rank 0, and ends all ranks as soon as one has died.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -15,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +24,7 @@ from tempfile import TemporaryDirectory
 from textwrap import shorten
 
 from coevo_gym.agents.lm.language_model import NEEDS
-from coevo_gym.core.errors import WorkersFailed
+from coevo_gym.core.errors import CoevoError, WorkersFailed
 from coevo_gym.provision import explain_missing
 
 with explain_missing(*NEEDS):
@@ -31,7 +33,6 @@ with explain_missing(*NEEDS):
     from torch.distributed.elastic.multiprocessing import (
         DefaultLogsSpecs,
         PContext,
-        ProcessFailure,
         start_processes,
     )
     from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
@@ -172,8 +173,7 @@ def _judge(codes: Mapping[int, int], pids: Mapping[int, int], errors: Mapping[in
         raise WorkersFailed(f"Rank {rank} (process {pids[rank]}) {reason}, so the run has ended.")
     reason = f"exit code {code}"
     if errors[rank].exists():
-        failure = ProcessFailure(rank, pids[rank], code, str(errors[rank]))
-        reason = shorten(failure.message, 2_000)
+        reason = shorten(json.loads(errors[rank].read_text())["message"]["message"], 2_000)
     raise WorkersFailed(f"Rank {rank} failed, so the run has ended: {reason}")
 
 
@@ -223,10 +223,15 @@ def _stop_with(parent: int) -> None:
 
 @contextmanager
 def _recorded_errors(kind: type[Exception]) -> Iterator[None]:
-    """Record errors of a ``with`` block for the supervising process, and exit without a message."""
+    """Record errors of a ``with`` block for the supervising process, and exit.
+
+    As in a single process, only unexpected errors have a traceback.
+    """
     try:
         yield
     except kind as error:
+        if not isinstance(error, CoevoError):
+            traceback.print_exc()
         ErrorHandler().record_exception(error)
         sys.exit(_LOST if isinstance(error, RankLost) else _FAILED)
 
