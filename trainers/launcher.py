@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import shorten
@@ -123,7 +123,8 @@ class _Signals:
     def _on_signal(self, number: int, frame: object) -> None:
         if self._pid is None:
             self._n_pending += 1
-        else:
+            return
+        with suppress(ProcessLookupError):  # it has just ended
             os.kill(self._pid, signal.SIGINT)
 
 
@@ -167,10 +168,11 @@ def _judge(codes: Mapping[int, int], pids: Mapping[int, int], errors: Mapping[in
     rank = min((rank for rank, code in codes.items() if code), key=lambda r: _blame(codes[r]))
     code = codes[rank]
     if code < 0:
-        reason = f"was killed by {signal.Signals(-code).name}"
-        if code == -signal.SIGKILL:
-            reason += ", as happens when memory runs out"
-        raise WorkersFailed(f"Rank {rank} (process {pids[rank]}) {reason}, so the run has ended.")
+        why = ", as happens when memory runs out" if code == -signal.SIGKILL else ""
+        raise WorkersFailed(
+            f"Rank {rank} (process {pids[rank]}) was killed by {signal.Signals(-code).name}{why}, "
+            "so the run has ended."
+        )
     reason = f"exit code {code}"
     if errors[rank].exists():
         reason = shorten(json.loads(errors[rank].read_text())["message"]["message"], 2_000)

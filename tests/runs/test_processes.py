@@ -201,8 +201,8 @@ def test_ctrl_c_stops_after_the_step_and_two_processes_go_on_from_one(
 def test_ranks_stop_when_the_process_that_started_them_is_killed(
     cwd: Path, arguments: list[str]
 ) -> None:
-    run = Command(cwd, *arguments, "--set=loop.max_steps=50", "--name", "left", "--processes", "2")
-    run.wait_for("train coevolve: 1/50")
+    run = Command(cwd, *arguments, "--set=loop.max_steps=8", "--name", "left", "--processes", "2")
+    run.wait_for("train coevolve: 1/8")
     ranks = [os.pidfd_open(run.pid_of(one)) for one in (0, 1)]
     run.process.kill()
     run.end()  # the ranks hold its output open until they end

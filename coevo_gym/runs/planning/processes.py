@@ -30,10 +30,10 @@ def check_processes(config: RunConfig, processes: int) -> None:
 
     n_gpus = torch.cuda.device_count()
     if pick_device(policy.model.device).type == "cuda" and processes > n_gpus:
+        gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
         raise ConfigError(
-            f"--processes is {processes}, but this machine has {n_gpus} GPU{'s' * (n_gpus != 1)}, "
-            f"and each process needs its own. Set --processes {n_gpus}, or "
-            "policy.model.device = 'cpu'."
+            f"--processes is {processes}, but this machine has {gpus}, and each process needs its "
+            f"own. Set --processes {n_gpus}, or policy.model.device = 'cpu'."
         )
     for arm in arm_configs(config).values():
         check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
