@@ -216,10 +216,12 @@ class RankWorker:
                 sampler.train(False)
         if not isinstance(self.model, ShardedModel):
             return
-        for name, weight in self.model.whole_weights():  # gathering needs every rank
-            if self.policy is not None:
-                self.policy.load_weights([(name, weight)])
-        if self.policy is not None:
+        weights = self.model.whole_weights()
+        if self.policy is None:
+            for _ in weights:  # gathering needs every rank
+                pass
+        else:
+            self.policy.load_weights(weights)
             self.policy.version = self.model.version
 
     def receive_state(self, state: Mapping[str, Any] | None) -> Any:

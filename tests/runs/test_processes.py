@@ -222,6 +222,15 @@ def test_an_error_of_rank_0_is_told_once_as_by_one_process(cwd: Path, arguments:
 
 
 @pytest.mark.slow
+def test_an_error_of_all_ranks_is_told_once(cwd: Path, arguments: list[str]) -> None:
+    diverging = [*arguments, "--set=warmup.lr=1e300", "--name", "diverged", "--processes", "2"]
+    run = Command(cwd, *diverging)
+    assert run.end() == 1
+    assert run.text.count("TrainingDiverged: Imitation diverged in epoch 2") == 1
+    assert "Rank" not in run.text
+
+
+@pytest.mark.slow
 def test_a_rank_that_fails_is_named_with_its_error(cwd: Path, arguments: list[str]) -> None:
     failing = [*arguments, "--set=loop.max_steps=2", "--name", "failed", "--processes", "2"]
     run = subprocess.run(

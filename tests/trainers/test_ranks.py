@@ -60,6 +60,7 @@ EQUAL = [
     case("shards-few", **FEW),
     case("copies-recorded", learner={"old_logprobs": "recorded", "kl_coef": 0.0}),
     case("shards-entropy", learner={"entropy_coef": 1e-2, "loss_mean": "trajectory"}),
+    case("copies-8bit", learner={"optimizer": "adamw_8bit"}),
     case("copies-average", learner={"average": 0.5}),
     case("copies-ppo", instead={"kind": "ppo", "lr": 1e-3, "minibatches": 2, "value_lr": 1e-2}),
     case("copies-rest", instead=REST),
