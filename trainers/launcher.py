@@ -219,7 +219,9 @@ def _stop_with(parent: int) -> None:
     ``parent`` is its pid file descriptor. A parent-death signal would come once for each thread of
     the parent, and a second signal stops a run at once.
     """
-    select.select([parent], [], [])
+    waiting = select.poll()
+    waiting.register(parent, select.POLLIN)
+    waiting.poll()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
