@@ -37,7 +37,6 @@ from coevo_gym.trainers.update.batch import (
     n_steps_per_pass,
     pad_rows,
     policy_outputs,
-    split_rows,
 )
 from coevo_gym.trainers.update.importance import recompute_logprobs, stale_mask
 from coevo_gym.trainers.update.learner import (
@@ -47,6 +46,7 @@ from coevo_gym.trainers.update.learner import (
     Terms,
     microbatch_loss,
 )
+from coevo_gym.trainers.update.ranks import split_rows
 
 with explain_missing("Training needs PyTorch.", "train"):
     import torch

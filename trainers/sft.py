@@ -23,8 +23,8 @@ from coevo_gym.trainers.demonstrations import Demonstrations
 from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
-from coevo_gym.trainers.update.batch import split_rows
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer, make_adamw
+from coevo_gym.trainers.update.ranks import current_ranks, full_tensor
 
 with explain_missing("Training needs PyTorch.", "train"):
     import torch
@@ -228,7 +228,7 @@ class Imitator:
             "sizes": self._sizes,
             "losses": list(self.losses),
             "watched": list(self.watched),
-            "kept": [] if self._has_best else self._kept,
+            "kept": [] if self._has_best else [full_tensor(weight) for weight in self._kept],
             "epoch": None if self._epoch is None else asdict(self._epoch),
             "optimizer": self._optimizer.state_dict(),
             "nonfinite_steps": self._optimizer.nonfinite_steps,
@@ -294,7 +294,7 @@ class Imitator:
         self.policy.train(True)
         try:
             while epoch.step < self.steps_per_epoch:
-                if stop():
+                if current_ranks().agree(stop()):
                     return None
                 start = epoch.step * config.batch_decisions
                 chosen = epoch.order[start : start + config.batch_decisions]
@@ -341,18 +341,19 @@ def _compute_loss(
     *,
     backward: bool = False,
 ) -> float:
-    """Compute the mean negative log-likelihood of all sampled positions."""
+    """Compute the mean negative log-likelihood of all sampled positions. Ranks share the work."""
     total, positions = 0.0, _n_positions(batch)
     tokens = np.array([n_tokens(sample) for sample in batch])
-    for rows in split_rows(np.arange(len(batch)), tokens, config.batch_tokens):
+    ranks = current_ranks()
+    for rows, weight in ranks.share_rows(np.arange(len(batch)), tokens, config.batch_tokens):
         part = [batch[row] for row in rows]
         with torch.set_grad_enabled(backward):
             logp, mask = policy.logprobs(part)  # (B, T), (B, T)
-            loss = -logp[mask].mean() * (_n_positions(part) / positions)
+            loss = -logp[mask].mean() * (weight * _n_positions(part) / positions)
         if backward:
             loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
-    return total
+    return ranks.sum({"loss": total})["loss"]
 
 
 def _n_positions(batch: Sequence[Sample]) -> int:

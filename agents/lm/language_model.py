@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -79,6 +79,10 @@ class ModelConfig(LocalModelConfig):
     """True to compile the layers with ``torch.compile`` for updates on a GPU; this needs a C
     compiler. Updates are faster and need less memory, but the first ones take a few seconds
     longer."""
+    shard: bool = False
+    """With ``--processes``: True to split the trained model, its gradients, AdamW's moments and the
+    reference over the processes (PyTorch's FSDP2), instead of a copy of each in every process. The
+    first process also has the whole weights, to sample with them. One process ignores this."""
 
 
 class LanguageModel:
@@ -258,7 +262,7 @@ class LanguageModel:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version and CPU copies of the trained weights (for LoRA, only the adapter)."""
-        weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained_weights().items()}
+        weights = {n: w.detach().to("cpu", copy=True) for n, w in self.trained_weights().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
@@ -267,9 +271,7 @@ class LanguageModel:
         Raises:
             ConfigError: if the state belongs to another model or adapter.
         """
-        import torch
-
-        mine, saved, rank = self._trained_weights(), state["weights"], state["lora_rank"]
+        mine, saved, rank = self.trained_weights(), state["weights"], state["lora_rank"]
         wrong = [n for n in mine.keys() | saved.keys() if _shape(mine, n) != _shape(saved, n)]
         if wrong or rank != self.config.lora_rank:
             first = f" (first: {min(wrong)})" if wrong else ""
@@ -278,11 +280,18 @@ class LanguageModel:
                 f"lora_rank {self.config.lora_rank}: {len(wrong)} weights differ{first}. Load them "
                 "into the model that they were saved from."
             )
-        with torch.no_grad():
-            for name, weight in mine.items():
-                weight.copy_(saved[name])
+        self.load_weights((name, saved[name]) for name in mine)
         self.version = int(state["version"])
         return self
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy values into the weights with the given names, one at a time."""
+        from torch import no_grad
+
+        mine = self.trained_weights()
+        with no_grad():
+            for name, value in weights:
+                mine[name].copy_(value)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the (name, tensor) pairs of a Hugging Face checkpoint, with the adapter merged.
@@ -325,11 +334,7 @@ class LanguageModel:
         """
         import torch
 
-        from coevo_gym.agents.lm.causal_lm import (
-            head_of,
-            token_logprobs,
-            token_logprobs_and_entropy,
-        )
+        from coevo_gym.agents.lm.causal_lm import token_logprobs, token_logprobs_and_entropy
         from coevo_gym.agents.lm.packing import packed_hidden
 
         counts = [len(segment.logprobs) for segment in segments]
@@ -343,11 +348,11 @@ class LanguageModel:
         with self._autocast(self.device):
             hidden = packed_hidden(self.model, inputs)  # (N, H)
             before = hidden[torch.tensor(places, device=self.device)]
-            lm_head = head_of(self.model)
+            weight, bias = self._head_weights()
             inputs_of_head = (
                 before,
-                lm_head.weight,
-                lm_head.bias,
+                weight,
+                bias,
                 torch.tensor(targets, device=self.device),
                 temperatures.repeat_interleave(torch.tensor(counts)).to(self.device),
             )
@@ -360,12 +365,27 @@ class LanguageModel:
         columns = (torch.split(column.cpu(), counts) for column in (logps, entropies, values))
         return zip(*columns, strict=True)
 
+    def _head_weights(self) -> tuple[Tensor, Tensor | None]:
+        """Return the (V, H) weight of the LM head, and its (V,) bias or None."""
+        from coevo_gym.agents.lm.causal_lm import head_of
+
+        head = head_of(self.model)
+        return head.weight, head.bias
+
+    def use_adapter(self, weights: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+        """Return a context manager that uses other adapter weights; {} disables the adapter."""
+        from coevo_gym.agents.lm.causal_lm import use_adapter_weights
+
+        assert self._adapter is not None
+        return use_adapter_weights(self._adapter, weights)
+
     def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         import torch
 
         return torch.autocast(device.type, torch.bfloat16, enabled=self._half)
 
-    def _trained_weights(self) -> Mapping[str, Tensor]:
+    def trained_weights(self) -> Mapping[str, Tensor]:
+        """Return the weights and buffers that :meth:`state_dict` saves, by name."""
         from coevo_gym.agents.lm.causal_lm import unique_weights
 
         weights = dict(unique_weights(self.model))
@@ -431,7 +451,7 @@ class FrozenAdapter:
         self.version = of.version
         self._of = of
         self._weights = {
-            name: weight.detach().clone() for name, weight in of._trained_weights().items()
+            name: weight.detach().clone() for name, weight in of.trained_weights().items()
         }
         if not any(bool(w.any()) for name, w in self._weights.items() if ".lora_B." in name):
             self._weights = {}
@@ -440,10 +460,7 @@ class FrozenAdapter:
         """Return log-probabilities as in :meth:`LanguageModel.logprobs`, without gradients."""
         from torch import no_grad
 
-        from coevo_gym.agents.lm.causal_lm import use_adapter_weights
-
-        assert self._of._adapter is not None
-        with no_grad(), use_adapter_weights(self._of._adapter, self._weights):
+        with no_grad(), self._of.use_adapter(self._weights):
             return self._of.logprobs(samples)
 
     def parameters(self) -> list[Parameter]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -96,10 +96,13 @@ class PrintedPlan(NamedTuple):
     numbers: dict[str, Any]
 
 
-def describe_run_plan(config: RunConfig, card: str | None = None) -> PrintedPlan:
+def describe_run_plan(
+    config: RunConfig, card: str | None = None, processes: int = 1
+) -> PrintedPlan:
     """Return the plan for a run, including the models that it may query.
 
-    Without a card, the plan is for this machine's device.
+    Without a card, the plan is for this machine's device; with several processes, for one per
+    process.
 
     Raises:
         ConfigError: if the GPU is unknown.
@@ -108,7 +111,7 @@ def describe_run_plan(config: RunConfig, card: str | None = None) -> PrintedPlan
     from coevo_gym.runs.planning.device import device_to_plan_for
     from coevo_gym.runs.planning.plan import plan_rows, plan_run
 
-    device = device_to_plan_for(config.policy, card)
+    device = replace(device_to_plan_for(config.policy, card), count=processes)
     with forbid_setup():
         planned, asked = plan_run(config, device), estimate_costs(config)
     lines = [row for estimate in asked for row in estimate.to_rows()]
@@ -124,7 +127,7 @@ def print_plan(rows: Sequence[tuple[str, str]], title: str | None = None) -> Non
     print_table(table)
 
 
-def prepare_run(config: RunConfig, *, yes: bool, ignore_memory: bool) -> None:
+def prepare_run(config: RunConfig, *, yes: bool, ignore_memory: bool, processes: int = 1) -> None:
     """Prepare this process for a run, after asking the user for the permissions that it needs.
 
     Raises:
@@ -132,12 +135,13 @@ def prepare_run(config: RunConfig, *, yes: bool, ignore_memory: bool) -> None:
             does not fit in memory.
     """
     from coevo_gym.runs.config import approve_settings
+    from coevo_gym.runs.planning.device import rank_of_process
     from coevo_gym.runs.planning.memory import require_memory
 
     approve_settings(config, None if yes else ask_to_permit)
     request_arithmetic(config.arithmetic)  # before PyTorch is imported
-    if not ignore_memory:
-        require_memory(config)
+    if not ignore_memory and rank_of_process() is None:  # ranks are started after this check
+        require_memory(config, processes)
 
 
 app = typer.Typer(help="Print the settings of a preset or .toml file.", no_args_is_help=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,8 +42,18 @@ from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
-    from coevo_gym.runs.config import Resolved
+    from coevo_gym.runs.config import Resolved, RunConfig
     from coevo_gym.runs.train import RunSummary
+
+
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Processes that share each update of a language model, one per GPU.",
+    ),
+]
 
 
 def train(
@@ -73,6 +84,7 @@ def train(
         ),
     ] = False,
     card: Card = None,
+    processes: Processes = 1,
     yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
@@ -116,7 +128,7 @@ def train(
     if dry_run:
         if yes:  # a plan for rows runs the file with their functions
             approve_settings(resolved.config)
-        planned = describe_run_plan(resolved.config, card)
+        planned = describe_run_plan(resolved.config, card, processes)
         if as_json:
             print_json(planned.numbers)
         else:
@@ -127,7 +139,14 @@ def train(
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
     folder = RunFolder(RUNS / resolved.config.name)
-    start_run(folder, resolved, yes=yes, ignore_memory=ignore_memory, overwrite=overwrite)
+    start_run(
+        folder,
+        resolved,
+        yes=yes,
+        ignore_memory=ignore_memory,
+        overwrite=overwrite,
+        processes=processes,
+    )
 
 
 def start_run(
@@ -138,6 +157,7 @@ def start_run(
     ignore_memory: bool,
     overwrite: bool = False,
     prepare: Callable[[RunFolder], object] | None = None,
+    processes: int = 1,
 ) -> None:
     """Start a run after asking for what it needs, and print its results.
 
@@ -148,22 +168,29 @@ def start_run(
         ignore_memory: start even if the model does not fit in memory.
         overwrite: delete any existing run in the folder.
         prepare: called with the new folder before the run begins.
+        processes: number of processes that share each update.
     """
-    prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory)
-    from coevo_gym.runs.planning.cost import estimate_costs
+    prepare_run(resolved.config, yes=yes, ignore_memory=ignore_memory, processes=processes)
+    from coevo_gym.runs.planning.cost import estimate_costs, refuse_if_paid
     from coevo_gym.runs.train import train as train_run
 
-    agreed = yes or ask_to_accept_cost(estimate_costs(resolved.config))
+    costs = estimate_costs(resolved.config)
+    agreed = yes or ask_to_accept_cost(costs)
+    if processes > 1 and not agreed:  # the processes that are started take the answer for granted
+        refuse_if_paid(costs)
     _execute_run(
         folder,
+        resolved.config,
         lambda progress, stop: train_run(
             folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed, prepare=prepare
         ),
+        processes,
     )
 
 
 def resume(
     run: RunName,
+    processes: Processes = 1,
     ignore_memory: IgnoreMemory = False,
     ignore_arithmetic: Annotated[
         bool,
@@ -192,14 +219,17 @@ def resume(
         _print_results(RunSummary.read(folder))
         _write_and_announce_report(folder)
         return
-    prepare_run(read_manifest(folder)[1], yes=yes, ignore_memory=ignore_memory)
+    config = read_manifest(folder)[1]
+    prepare_run(config, yes=yes, ignore_memory=ignore_memory, processes=processes)
     from coevo_gym.runs.train import resume as resume_run
 
     _execute_run(
         folder,
+        config,
         lambda progress, stop: resume_run(
             folder, progress, stop, ignore_arithmetic=ignore_arithmetic
         ),
+        processes,
     )
 
 
@@ -240,23 +270,59 @@ def _settings_for_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str
     return {"name": Path(file).stem, "benchmark": {"rows": rows}}
 
 
-def _execute_run(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
+def _execute_run(
+    folder: RunFolder,
+    config: RunConfig,
+    work: Callable[[RunProgress, StopRequest], RunSummary],
+    processes: int,
+) -> None:
     """Execute a run, and print its results or the command that resumes it."""
     hint = f"coevo resume {folder.path.name}"
-    with RunProgress(console) as progress, send_logs_to(progress.say), StopRequest() as stop:
+    together: AbstractContextManager[None] = nullcontext()
+    if processes > 1:
+        from coevo_gym.runs.planning.device import rank_of_process
+        from coevo_gym.runs.planning.processes import check_processes
+        from coevo_gym.runs.train import follow
+        from coevo_gym.trainers.launcher import follow_ranks, lead_ranks, run_ranks
+
+        hint += f" --processes {processes}"
+        check_processes(config, processes)
+        rank, device = rank_of_process(), config.policy.model.device
+        if rank is None:
+            with _resume_hint(folder, hint):
+                raise typer.Exit(run_ranks(processes))
+        if rank:
+            with send_logs_to(lambda text: None), follow_ranks(device):  # rank 0 logs the same
+                follow(config)
+            return
+        together = lead_ranks(device)
+    with (
+        RunProgress(console) as progress,
+        send_logs_to(progress.say),
+        StopRequest() as stop,
+        _resume_hint(folder, hint),
+    ):
         try:
-            summary = work(progress, stop)
+            with together:
+                summary = work(progress, stop)
         except Stopped:
             progress.say(f"Stopped and saved. Continue with: {hint}")
             raise typer.Exit(INTERRUPTED) from None
-        except (ConfigError, TaskError, TrainingDiverged):
-            raise
-        except CoevoError as error:
-            if folder.manifest.is_file():
-                error.add_note(f"Continue with: {hint}")
-            raise
     _print_results(summary)
     _write_and_announce_report(folder)
+
+
+@contextmanager
+def _resume_hint(folder: RunFolder, hint: str) -> Iterator[None]:
+    """Add the command that resumes a run to errors of a ``with`` block that are not the user's."""
+    try:
+        yield
+    except (ConfigError, TaskError, TrainingDiverged):
+        raise
+    except CoevoError as error:
+        if folder.manifest.is_file():
+            error.add_note(f"Continue with: {hint}")
+        raise
 
 
 def _print_results(summary: RunSummary) -> None:

@@ -36,7 +36,6 @@ from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, read_lines, rewrite_keeping_lines
-from coevo_gym.trainers.learners import make_learner
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.protocols import Events, Metrics, training_success
 
@@ -82,9 +81,7 @@ class Arm:
         self._stop_asking = assembly.models.stop
         method = assembly.method(settings, self._forward_verdict_or_stop)
         agent = assembly.agent(self.policy)
-        self.learner = make_learner(
-            method.learner, self.policy, method.credit, seed=assembly.seed("learner")
-        )
+        self.learner = assembly.make_learner(method.learner, method.credit)
         # The reference is the policy that the arm starts from. It is saved once for all arms, so a
         # checkpoint contains only its hash.
         refers = getattr(self.learner, "has_reference", False)

@@ -45,11 +45,19 @@ from coevo_gym.runs.planning.device import device_here
 from coevo_gym.runs.planning.memory import check_memory_settings, simultaneous_episodes
 from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 from coevo_gym.runs.tasks.demonstrations import read_demonstrations
+from coevo_gym.trainers.credit import Credit
+from coevo_gym.trainers.demonstrations import Demonstrations
+from coevo_gym.trainers.learners import make_learner
+from coevo_gym.trainers.protocols import TrainedLearner
+from coevo_gym.trainers.settings import LearnerSettings
 
 if TYPE_CHECKING:
+    from coevo_gym.agents.lm.language_model import LanguageModel
     from coevo_gym.store.checkpoint import Checkpoint
     from coevo_gym.store.folder import RunFolder
+    from coevo_gym.trainers.distributed import RankWorker
     from coevo_gym.trainers.grpo import LearnablePolicy
+    from coevo_gym.trainers.sft import Imitator
 
 
 @dataclass(frozen=True)
@@ -260,6 +268,40 @@ class Assembly:
         Only one object exists, because a language model may fill a GPU.
         """
         return make_learnable(self.config.policy, seed=self.seed("policy"))
+
+    @cached_property
+    def rank_worker(self) -> RankWorker | None:
+        """This process's part in the learner, if several processes share it, or None."""
+        from coevo_gym.trainers.update.ranks import RankGroup, current_ranks
+
+        ranks = current_ranks()
+        if not isinstance(ranks, RankGroup):
+            return None
+        from coevo_gym.trainers.distributed import RankWorker
+
+        policy = cast("LanguageModel", self.policy) if ranks.rank == 0 else None
+        model, seed = self.config.policy.model, self.seed("policy")
+        return RankWorker(ranks, model, policy, self.config.warmup, seed=seed)
+
+    def make_learner(self, settings: LearnerSettings, credit: Credit | None) -> TrainedLearner:
+        """Create a learner for the policy, which all of the run's processes share."""
+        seed = self.seed("learner")
+        if self.rank_worker is None:
+            return make_learner(settings, self.policy, credit, seed)
+        from coevo_gym.trainers.distributed import DistributedLearner
+
+        return DistributedLearner(self.rank_worker, settings, credit=credit, seed=seed)
+
+    def make_imitator(self, demonstrations: Demonstrations) -> Imitator:
+        """Create the warm-up's imitator, which all of the run's processes share."""
+        from coevo_gym.trainers.sft import Imitator
+
+        seed = self.seed("imitation")
+        if self.rank_worker is None:
+            return Imitator(self.policy, demonstrations, self.config.warmup, seed=seed)
+        from coevo_gym.trainers.distributed import DistributedImitator
+
+        return DistributedImitator(self.rank_worker, demonstrations, seed=seed)
 
     def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
         """Create an agent that follows a policy.

@@ -241,6 +241,18 @@ def resume(
             return _run_phases(folder, assembly, progress, stop)
 
 
+def follow(config: RunConfig) -> None:
+    """Follow a run in one of the other processes that share its updates, until it ends.
+
+    Raises:
+        RankLost: if the process that executes the run has ended without notice.
+    """
+    with configure_torch(config):
+        worker = Assembly(config).rank_worker
+        assert worker is not None
+        worker.follow()
+
+
 def _require_and_store_approval(config: RunConfig, progress: ProgressSink) -> None:
     """Check that the user has approved the permissions that the settings need, and print them.
 

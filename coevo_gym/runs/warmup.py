@@ -55,7 +55,7 @@ def imitate_references(
         )
     if isinstance(policy, TinyPolicy):
         policy.fit_word_weights(demonstrations.texts)
-    imitator = Imitator(policy, demonstrations, config.warmup, seed=assembly.seed("imitation"))
+    imitator = assembly.make_imitator(demonstrations)
     checkpoints = Checkpoints(folder, keep=1)
     saved = checkpoints.load_latest()
     if saved is not None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -326,6 +327,21 @@ def test_memory_of_sampling_and_updates_is_not_added_up() -> None:
     assert model.cache == less.cache  # what all else leaves
 
 
+def test_gpus_share_a_sharded_model_and_the_first_has_its_weights_too() -> None:
+    sets = [*SMOL, "policy.model.shard=true"]
+    alone = plan_run(settings("alfworld", *sets), CARDS["h100"]).model
+    copies = plan_run(settings("alfworld", *SMOL), replace(CARDS["h100"], count=4)).model
+    four = plan_run(settings("alfworld", *sets), replace(CARDS["h100"], count=4)).model
+    assert alone is not None
+    assert copies is not None
+    assert four is not None
+    n = alone.parameters
+    assert alone.peaks == copies.peaks, "one process does not shard, and each copy is whole"
+    assert alone.peaks["update"] == (4 + 2 + 4 + 8 + 2) * n + alone.activations
+    shards = (4 + 4 + 8 + 2) * n / 4
+    assert four.peaks["update"] == pytest.approx((4 + 2) * n + shards + four.activations)
+
+
 def test_warm_up_memory_depends_on_its_own_batches() -> None:
     def peaks(*sets: str) -> dict[str, int]:
         model = plan_run(settings("alfworld", *SMOL, *sets), CPU).model
@@ -520,6 +536,8 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     assert result.exit_code == 0
     text = " ".join(result.output.split())
     assert "30,720" in text
+    several = ["train", preset, "--dry-run", "--card", "h200", "--processes", "4"]
+    assert "4 × H200, 139 GiB of memory each" in CliRunner().invoke(app, several).output
     asked = ["train", preset, "--dry-run", "--json", "--card"]
     data = json.loads(CliRunner().invoke(app, [*asked, "H200"]).output)
     assert data["steps"] == 120

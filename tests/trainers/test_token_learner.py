@@ -16,8 +16,8 @@ from coevo_gym.core.errors import TrainingDiverged  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group, TokenDecision, Trajectory  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig, k3  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
-from coevo_gym.trainers.update.batch import split_rows  # noqa: E402
 from coevo_gym.trainers.update.loss import LossInputs  # noqa: E402
+from coevo_gym.trainers.update.ranks import split_rows  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     VOCABULARY,
     FakeLanguageModel,

@@ -27,6 +27,7 @@ from coevo_gym.core.trajectory import (
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig, UpdateConfig
 from coevo_gym.trainers.token_advantages import assign_advantages, has_learning_signal
+from coevo_gym.trainers.update.ranks import current_ranks
 
 ValueT = TypeVar("ValueT")
 _ROUNDING = 1e-3
@@ -208,19 +209,6 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
     return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
 
 
-def split_rows(
-    rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int
-) -> list[NDArray[np.int64]]:
-    """Split ``rows`` into chunks of up to ``most`` tokens. A longer row becomes its own chunk."""
-    cuts, inside = [], 0
-    for place, row in enumerate(rows):
-        if inside and inside + tokens[row] > most:
-            cuts.append(place)
-            inside = 0
-        inside += int(tokens[row])
-    return np.split(rows, cuts)
-
-
 def n_steps_per_pass(config: UpdateConfig, n_samples: int) -> float:
     """Return the number of optimiser steps per pass, counting a smaller last step as a fraction.
 
@@ -313,17 +301,21 @@ def policy_outputs(
 def detached_logprobs(
     policy: TrainablePolicy, batch: Batch, most: int, places: NDArray[np.int64] | None = None
 ) -> list[Tensor]:
-    """Compute log-probabilities without gradients, one row per sample.
+    """Compute log-probabilities without gradients, one row per sample. Ranks share the work.
 
     ``places`` selects samples; None for all. A forward pass has at most ``most`` tokens.
     """
-    rows: list[Tensor] = []
+    computed: dict[int, Tensor] = {}
     wanted = np.arange(len(batch.samples)) if places is None else places
+    ranks = current_ranks()
     with torch.no_grad():
-        for part in split_rows(wanted, batch.tokens, most):
+        for part, weight in ranks.share_rows(wanted, batch.tokens, most):
             outputs = policy_outputs(policy, batch, part)
-            rows += torch.split(outputs.logp[outputs.mask], batch.lengths[part].tolist())
-    return rows
+            rows = torch.split(outputs.logp[outputs.mask], batch.lengths[part].tolist())
+            if weight:
+                computed.update(zip(part.tolist(), rows, strict=True))
+    computed = ranks.merge(computed)
+    return [computed[place] for place in wanted.tolist()]
 
 
 def usable_values(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:

@@ -24,11 +24,11 @@ from coevo_gym.trainers.update.batch import (
     detached_logprobs,
     pad_rows,
     split_minibatches,
-    split_rows,
 )
 from coevo_gym.trainers.update.importance import importance_weights, sampler_divergence, stale_mask
 from coevo_gym.trainers.update.loss import Loss, LossInputs, LossTerms, clipped_surrogate
 from coevo_gym.trainers.update.optimizer import AveragedWeights, guarded_adamw, lr_decay_factor
+from coevo_gym.trainers.update.ranks import current_ranks
 
 
 class LearnablePolicy(TrainablePolicy, Protocol):
@@ -303,18 +303,18 @@ class SurrogateLearner:
         sums = dict[str, float]()
         if not len(read):  # still take a step, so that the optimiser's averages are updated
             sums = dict.fromkeys(LossTerms._fields, 0.0)
-            for weight in self.policy.parameters():
-                weight.grad = torch.zeros_like(weight)
-        for part in (
-            split_rows(read, batch.tokens, self.config.microbatch_tokens) if len(read) else ()
-        ):
+            for parameter in self.policy.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        ranks = current_ranks()
+        for part, weight in ranks.share_rows(read, batch.tokens, self.config.microbatch_tokens):
             terms, drift = loss(part)
             check_terms(terms)
-            terms["loss"].backward()  # type: ignore[no-untyped-call]
+            (weight * terms["loss"]).backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
-                sums[name] = sums.get(name, 0.0) + term.item()
+                sums[name] = sums.get(name, 0.0) + weight * term.item()
             for name, value in drift.items():
-                sums[name] = sums.get(name, 0.0) + value / positions
+                sums[name] = sums.get(name, 0.0) + weight * value / positions
+        sums = ranks.sum(sums)
         # Turn the fraction into a share of positions, independent of the loss divisor.
         weighed = float((objective.weight[rows] * batch.lengths[rows]).sum())
         if "clip_fraction" in sums:

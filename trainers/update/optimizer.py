@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coevo_gym.core.errors import ConfigError, TrainingDiverged
 from coevo_gym.trainers.settings import OFFLOAD_NEEDS_GPU, OptimizerName, UpdateConfig
+from coevo_gym.trainers.update.ranks import current_ranks, full_tensor, whole_cpu_copy
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
@@ -169,6 +170,8 @@ class GuardedOptimizer:
     def step(self, loss: float) -> float | None:
         """Update the weights, or skip the step if the loss or a gradient is non-finite.
 
+        Gradients are first summed over all ranks; ``loss`` must be the sum already.
+
         Returns:
             The gradient's norm before clipping; None if the step was skipped.
 
@@ -176,8 +179,9 @@ class GuardedOptimizer:
             TrainingDiverged: if this is the third skipped step in a row.
         """
         weights = [weight for group in self._inner.param_groups for weight in group["params"]]
+        current_ranks().sum_gradients(weights)
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = full_tensor(torch.nn.utils.get_total_norm(gradients))
         if not math.isfinite(loss) or not math.isfinite(norm.item()):
             self._skip_step_or_raise(loss, norm.item())
             return None
@@ -224,7 +228,7 @@ class GuardedOptimizer:
 def _copy_to_cpu(state: Any) -> Any:
     """Copy nested values to the CPU, since GPU memory may not hold two copies."""
     if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
+        return whole_cpu_copy(state)
     if isinstance(state, Mapping):
         return {key: _copy_to_cpu(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):

@@ -23,12 +23,14 @@ class Device:
         memory: bytes that programs can use.
         is_gpu: True for a GPU.
         note: reason why this device was chosen, for users, or "".
+        count: number of these devices, one per process (``--processes``).
     """
 
     name: str
     memory: int
     is_gpu: bool = True
     note: str = ""
+    count: int = 1
 
     @property
     def reserve(self) -> int:
@@ -67,6 +69,18 @@ def find_card(name: str) -> Device:
     if name.lower() not in CARDS:
         raise ConfigError(f"Unknown GPU {name!r}. Choose one of: {', '.join(CARDS)}.")
     return CARDS[name.lower()]
+
+
+def rank_of_process() -> int | None:
+    """Return this process's rank, or None if it was not started as one of several."""
+    if count_ranks() == 1 or "LOCAL_RANK" not in os.environ:
+        return None
+    return int(os.environ["RANK"])
+
+
+def count_ranks() -> int:
+    """Return the number of processes that this process was started as one of."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def device_here(settings: PolicySettings) -> Device | None:
@@ -130,7 +144,7 @@ def _gpu_here() -> Device | None:
     if not torch.cuda.is_available():
         return None
     properties = torch.cuda.get_device_properties(0)
-    return Device(properties.name, properties.total_memory, note="found here")
+    return Device(properties.name, properties.total_memory, note="found here", count=count_ranks())
 
 
 def _machine_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:

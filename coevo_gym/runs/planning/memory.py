@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -158,7 +158,7 @@ def _estimate_memory(
     vllm = config.policy.vllm
     sleeps = share is not None and vllm.sleep
     offloaded = _OFFLOADED[update.optimizer] * trained
-    return MemoryEstimate(
+    estimate = MemoryEstimate(
         trained=trained,
         learner=width * n + 4 * trained if adapter else 4 * n,
         sampler=sampler,
@@ -180,6 +180,24 @@ def _estimate_memory(
         kept=0 if device.is_gpu else 4 * trained,
         checkpoint=0 if device.is_gpu else checkpoint_bytes(trained, update),
         host=offloaded + (sampler if sleeps and vllm.adapter == "alone" else 0),
+    )
+    return _shard(estimate, device.count) if settings.shard and device.is_gpu else estimate
+
+
+def _shard(memory: MemoryEstimate, n: int) -> MemoryEstimate:
+    """Return the memory of the first of ``n`` GPUs that share a sharded model.
+
+    It also has the whole weights, to sample with them.
+    """
+    if n == 1:
+        return memory
+    return replace(
+        memory,
+        learner=memory.learner + memory.learner // n,
+        gradients=memory.gradients // n,
+        moments=memory.moments // n,
+        warmup_moments=memory.warmup_moments // n,
+        reference=memory.reference // n,
     )
 
 
@@ -306,8 +324,8 @@ def check_memory_settings(config: RunConfig) -> None:
         raise ImportError(f"{NEEDS_TORCHAO} {install_hint('torchao')}.")
 
 
-def require_memory(config: RunConfig) -> None:
-    """Reject a run whose language model cannot fit in this machine's GPU or main memory.
+def require_memory(config: RunConfig, processes: int = 1) -> None:
+    """Reject a run whose language model cannot fit in this machine's GPUs or main memory.
 
     The check counts only memory that is always needed: weights, gradients, optimiser state,
     reference and vLLM's share. It is skipped for other policies, for models of unknown shape, and
@@ -316,7 +334,7 @@ def require_memory(config: RunConfig) -> None:
     Raises:
         ConfigError: if the model cannot fit; the message says how to save memory or start anyway.
     """
-    estimate = _largest_estimate(config, lambda memory: memory.least)
+    estimate = _largest_estimate(config, lambda memory: memory.least, processes)
     if estimate is None:
         return
     memory, learner, device = estimate
@@ -400,7 +418,9 @@ class _Found(NamedTuple):
     device: Device
 
 
-def _largest_estimate(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
+def _largest_estimate(
+    config: RunConfig, most: Callable[[MemoryEstimate], int], processes: int = 1
+) -> _Found | None:
     """Return the memory estimate, learner and device of the arm that needs the most memory."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
@@ -411,6 +431,8 @@ def _largest_estimate(config: RunConfig, most: Callable[[MemoryEstimate], int]) 
     device = device_here(config.policy)
     if shape is None or device is None:
         return None
+    if processes > 1:
+        device = replace(device, count=processes)
     memory, learner = max(memory_by_arm(config, shape, device), key=lambda arm: most(arm[0]))
     return _Found(memory, learner, device)
 

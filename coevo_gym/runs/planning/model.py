@@ -119,7 +119,9 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
     device = model.device
     note = f" ({device.note})" if device.note else ""
-    yield "device", f"{device.name}, {format_bytes(device.memory)} of memory{note}"
+    size = format_bytes(device.memory)
+    several = f"{device.count} × {device.name}, {size} of memory each{note}"
+    yield "device", several if device.count > 1 else f"{device.name}, {size} of memory{note}"
     if not device.is_gpu:
         yield from _precision_advice(config, device)
     yield (

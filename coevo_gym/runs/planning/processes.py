@@ -1,0 +1,39 @@
+"""A check that several processes can share a run's updates."""
+
+from __future__ import annotations
+
+import sys
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import RunConfig, arm_configs
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+
+
+def check_processes(config: RunConfig, processes: int) -> None:
+    """Check that several processes can share a run's updates on this machine.
+
+    Raises:
+        ConfigError: if they cannot.
+    """
+    if sys.platform != "linux":
+        raise ConfigError("--processes needs Linux. Leave it out to train with one process.")
+    policy = config.policy
+    if policy.kind not in LANGUAGE_MODELS:
+        raise ConfigError(
+            f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
+            f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
+        )
+    import torch
+
+    from coevo_gym.agents.lm.causal_lm import pick_device
+    from coevo_gym.trainers.distributed import check_distributable
+
+    n_gpus = torch.cuda.device_count()
+    if pick_device(policy.model.device).type == "cuda" and processes > n_gpus:
+        gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+        raise ConfigError(
+            f"--processes is {processes}, but this machine has {gpus}, and each process needs its "
+            f"own. Set --processes {n_gpus}, or policy.model.device = 'cpu'."
+        )
+    for arm in arm_configs(config).values():
+        check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
