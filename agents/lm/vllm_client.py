@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VERSION = "0.32."
 """Start of the versions of vLLM whose HTTP routes this client uses."""
+_HEALTH_TIMEOUT_S = 120.0  # a busy machine may be slow, but not that slow
 _QUOTED = 300  # characters of a response that a message quotes
 _NO_BACKEND = ("Weight transfer not configured", "Invalid init_info")
 _WORKER_ERROR = re.compile(r"Worker failed with error ['\"](.*)['\"], please check", re.DOTALL)
@@ -120,11 +121,11 @@ class VLLMClient:
 
     async def check_health(self) -> None:
         """Raise an error unless the server and its engine work."""
-        await self._get("/health")
+        await self._send("GET", "/health", timeout=_HEALTH_TIMEOUT_S)
 
     async def get_version(self) -> str:
         """Return the version of vLLM."""
-        content = await self._get("/version")
+        content = await self._send("GET", "/version")
         try:
             return str(json.loads(content)["version"])
         except (ValueError, KeyError, TypeError) as error:
@@ -165,9 +166,6 @@ class VLLMClient:
     async def unload_adapter(self, name: str) -> None:
         """Unload an adapter."""
         await self._post("/v1/unload_lora_adapter", {"lora_name": name})
-
-    async def _get(self, path: str) -> bytes:
-        return await self._send("GET", path)
 
     async def _post(
         self, path: str, body: Any = None, params: Mapping[str, str] | None = None

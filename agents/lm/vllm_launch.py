@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 
 _SERVER_MODULE = "coevo_gym.agents.lm.vllm_process"
-_LOG_LINES = 12  # that a message quotes
+_LOG_LINES, _LINE_CHARS = 12, 500  # of the output that a message quotes
+_ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception|Interrupt)\b: ")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LAUNCHER_PREFIXES = ("TORCHELASTIC_", "MASTER_", "LOCAL_", "GROUP_", "ROLE_")
 _LAUNCHER_NAMES = ("RANK", "WORLD_SIZE", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
@@ -67,6 +69,10 @@ class VLLMServersConfig(FrozenModel):
             raise ValueError(
                 "urls names servers that are running already, so replicas and port have no "
                 "effect. Remove either urls, or replicas and port."
+            )
+        if self.folder is not None and not Path(self.folder).is_absolute():
+            raise ValueError(
+                f"folder must be an absolute path, because servers see it, too; got {self.folder!r}"
             )
         others = [url for url in self.urls if urlsplit(url).hostname not in _LOOPBACK]
         if others and self.folder is None:
@@ -121,6 +127,7 @@ class Served(NamedTuple):
         max_context: maximum number of tokens of a prompt with its answer.
         lora_rank: maximum rank of adapters that are handed over alone; 0 for none.
         has_gpu: True if servers are started on GPUs.
+        shared: folder for weights that servers must see; "" for any folder.
     """
 
     folder: Path
@@ -129,6 +136,7 @@ class Served(NamedTuple):
     max_context: int
     lora_rank: int
     has_gpu: bool
+    shared: str = ""
 
     @property
     def expected(self) -> dict[str, Any]:
@@ -138,6 +146,7 @@ class Served(NamedTuple):
             "dtype": self.dtype,
             "logprobs_mode": "processed_logprobs",
             "max_model_len": self.max_context,
+            "folder": self.shared,
         }
 
 
@@ -172,9 +181,11 @@ class ServerProcess:
         return self._process.poll() is not None
 
     def describe_log(self) -> str:
-        """Return the last lines of the server's output."""
+        """Return the first error in the server's output, or its last lines if there is none."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(line[:300] for line in lines[-_LOG_LINES:])
+        errors = [place for place, line in enumerate(lines) if _ERROR.search(line)]
+        shown = lines[errors[0] : errors[0] + 1] if errors else lines[-_LOG_LINES:]
+        return "\n".join(line[:_LINE_CHARS] for line in shown)
 
 
 def _stop_group(process: subprocess.Popen[bytes], owner: int) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 BACKEND = "coevo_file"
@@ -85,7 +86,8 @@ def find_difference(model_config: Any, expected: Mapping[str, Any]) -> str:
     Args:
         model_config: vLLM's ``ModelConfig``.
         expected: ``model``: fields of the model's transformers config; ``dtype`` and
-            ``logprobs_mode``: vLLM's settings; ``max_model_len``: the least context in tokens.
+            ``logprobs_mode``: vLLM's settings; ``max_model_len``: the least context in tokens;
+            ``folder``: a folder that the server must see, or "".
     """
     text_config = model_config.hf_text_config
     for name, value in expected["model"].items():
@@ -100,6 +102,8 @@ def find_difference(model_config: Any, expected: Mapping[str, Any]) -> str:
             f"its max_model_len is {model_config.max_model_len}, but the policy's context has "
             f"{expected['max_model_len']} tokens"
         )
+    if expected.get("folder") and not Path(expected["folder"]).is_dir():
+        return f"it does not see the folder {expected['folder']} (policy.servers.folder)"
     return ""
 
 

@@ -47,6 +47,7 @@ MAX_RESTARTS = 3
 """Maximum number of consecutive restarts of a replica that gives no answer in between."""
 _HEALTH_S = 10.0  # seconds between two checks of a replica's health
 _POLL_S = 0.5  # seconds between two looks at a server that starts
+_DRAIN_S = 0.02  # seconds between two looks at answers that must end before a hand-over
 _MAX_HOMES = 65_536  # conversations whose replica is remembered
 
 
@@ -263,7 +264,7 @@ class Replicas:
                 left.
         """
         assert self._loop is not None
-        self._wait(self._loop.submit(self._hand_over(handover)), "handing over weights")
+        self._wait(self._loop.submit(self._hand_over(handover)), "handing over weights", first_s=60)
 
     def submit(self, ask: Ask, sampling: Mapping[str, Any], begun: Sampled) -> Future[Sampled]:
         """Sample an answer, or go on after its tokens so far.
@@ -389,7 +390,13 @@ class Replicas:
     async def _bring_up_to_date(self, replica: Replica) -> None:
         """Give the current weights to a replica, which is suspected if this does not succeed."""
         replica.is_ready = False
-        if problem := await self._update(replica):
+        while replica.n_running:  # an answer has one version of the weights
+            await asyncio.sleep(_DRAIN_S)
+        try:
+            problem = await self._update(replica)
+        except ServerError as error:
+            problem = str(error)
+        if problem:
             self._suspect(replica, problem)
         elif not replica.suspected.is_set():
             replica.is_ready = True
@@ -398,15 +405,14 @@ class Replicas:
         """Give the current weights to a replica, a second time if it disagrees.
 
         Returns:
-            A description of the problem, or "".
+            A description of the disagreement, or "".
+
+        Raises:
+            ServerError: if the server fails.
         """
         problem = ""
         while (handover := self._current) is not None and replica.holds is not handover:
-            again, problem = bool(problem), ""
-            try:
-                problem = await replica.update(handover)
-            except ServerError as error:
-                return str(error)
+            again, problem = bool(problem), await replica.update(handover)
             if problem and again:
                 return problem
             if problem:
@@ -416,7 +422,10 @@ class Replicas:
     def _suspect(self, replica: Replica, problem: str) -> None:
         """Take no more answers from a replica until its supervisor has brought it back."""
         if replica.is_ready or not replica.suspected.is_set():
-            logger.warning("vllm server lost replica=%s problem=%s", replica.name, problem)
+            output = "" if replica.process is None else replica.process.describe_log()
+            logger.warning(
+                "vllm server lost replica=%s problem=%s output=%s", replica.name, problem, output
+            )
         replica.is_ready = False
         replica.suspected.set()
 
@@ -446,27 +455,34 @@ class Replicas:
         Raises:
             ModelError: if it cannot be brought back.
         """
-        if replica.process is None:
-            await self._wait_for_return(replica)
-        else:
+        while replica.n_restarts < MAX_RESTARTS:
             replica.n_restarts += 1
-            if replica.n_restarts > MAX_RESTARTS:
-                raise ModelError(
-                    f"{replica.name} failed {MAX_RESTARTS + 1} times without an answer in between. "
-                    f"The end of its output:\n{replica.process.describe_log()}"
-                )
             self.n_restarts += 1
-            await asyncio.to_thread(replica.process.stop)
-            replica.process = self._launch(replica)
+            if replica.process is None:
+                await self._wait_for_return(replica)
+            else:
+                await asyncio.to_thread(replica.process.stop)
+                replica.process = self._launch(replica)
+                await self._wait_until_up(replica)
             replica.forget()
-            await self._wait_until_up(replica)
-        if problem := await self._update(replica):
-            tried = "got the weights again" + (" and was restarted" if replica.process else "")
-            raise ModelError(
-                f"{replica.name} does not sample with the learner's weights: {problem}. "
-                f"It {tried}, which did not help."
-            )
-        logger.warning("vllm server back replica=%s", replica.name)
+            try:
+                problem = await self._update(replica)
+            except ServerError as error:
+                logger.warning("vllm server lost replica=%s problem=%s", replica.name, error)
+                continue
+            if problem:
+                tried = "got the weights again" + (" and was restarted" if replica.process else "")
+                raise ModelError(
+                    f"{replica.name} does not sample with the learner's weights: {problem}. "
+                    f"It {tried}, which did not help."
+                )
+            logger.warning("vllm server back replica=%s", replica.name)
+            return
+        log = replica.process.describe_log() if replica.process else "(see its own log)"
+        raise ModelError(
+            f"{replica.name} failed {MAX_RESTARTS + 1} times without an answer in between. The end "
+            f"of its output:\n{log}"
+        )
 
     async def _wait_for_return(self, replica: Replica) -> None:
         """Wait until a server that this process did not start can be used again.
@@ -478,7 +494,6 @@ class Replicas:
         while True:
             try:
                 await self._connect(replica)
-                replica.forget()
                 return
             except ConfigError as error:
                 if monotonic() - begun > self.config.timeout_s:
@@ -536,9 +551,9 @@ class Replicas:
         assert self._loop is not None
         return self._loop.run(work)
 
-    def _wait(self, done: Future[T], what: str) -> T:
+    def _wait(self, done: Future[T], what: str, first_s: float = 3.0) -> T:
         """Wait for work in the loop, and log how many replicas are ready meanwhile."""
-        patience = Patience(what)
+        patience = Patience(what, first_s=first_s)
         try:
             while True:
                 try:

@@ -118,6 +118,7 @@ class VLLMServerPolicy(TransformersPolicy):
             self.max_context,
             config.lora_rank if self._hands_over_adapter else 0,
             has_gpu,
+            servers.folder or "",
         )
         self.replicas = Replicas(servers, vllm, served)
         if int(os.environ.get("RANK") or 0) == 0:

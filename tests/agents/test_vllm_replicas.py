@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -247,6 +248,23 @@ def test_a_server_that_dies_again_and_again_ends_the_run(make: Callable[..., Rep
         replicas.raise_if_failed()
 
 
+def test_running_answers_end_before_the_weights_change(two: Replicas, tmp_path: Path) -> None:
+    for replica in two.replicas:
+        tell(replica, may_answer=False)
+    answers = [ask(two, (place,)) for place in range(4)]
+    wait_until(lambda: sum(len(state_of(one)["asked"]) for one in two.replicas) == 4)
+    handover = weights(tmp_path, 2.0)
+    thread = threading.Thread(target=lambda: two.hand_over(handover))
+    thread.start()
+    wait_until(lambda: not any(one.is_ready for one in two.replicas))
+    late = ask(two, (9,))
+    for replica in two.replicas:
+        tell(replica, may_answer=True)
+    thread.join(PATIENCE_S)
+    assert {one.result(PATIENCE_S).logprobs for one in answers} == {(-1.0, -1.0)}
+    assert late.result(PATIENCE_S).logprobs == (-2.0, -2.0)
+
+
 def test_adapters_are_loaded_by_name_and_two_are_kept(
     make: Callable[..., Replicas], tmp_path: Path
 ) -> None:
@@ -434,6 +452,7 @@ def test_arguments_of_a_server() -> None:
         ({"urls": ["localhost:8000"]}, "is not the address of a server"),
         ({"urls": ["http://localhost:8000/v1"]}, "is not the address of a server"),
         ({"urls": ["http://node1:8000"]}, "Set folder to its path"),
+        ({"folder": "weights"}, "folder must be an absolute path"),
     ],
 )
 def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
