@@ -20,6 +20,7 @@ from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig, lora_settings
 from coevo_gym.agents.lm.vllm_process import BACKEND, STOP_S
+from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 
@@ -127,7 +128,6 @@ class Served(NamedTuple):
         max_context: maximum number of tokens of a prompt with its answer.
         lora_rank: maximum rank of adapters that are handed over alone; 0 for none.
         has_gpu: True if servers are started on GPUs.
-        shared: folder for weights that servers must see; "" for any folder.
     """
 
     folder: Path
@@ -136,17 +136,18 @@ class Served(NamedTuple):
     max_context: int
     lora_rank: int
     has_gpu: bool
-    shared: str = ""
 
     @property
     def expected(self) -> dict[str, Any]:
-        """The settings that a server must have; see :func:`find_difference` in the server."""
+        """The settings that a server must have, except for the folder with weights.
+
+        See :func:`coevo_gym.agents.lm.vllm_process.find_difference`.
+        """
         return {
             "model": dict(self.model),
             "dtype": self.dtype,
             "logprobs_mode": "processed_logprobs",
             "max_model_len": self.max_context,
-            "folder": self.shared,
         }
 
 
@@ -155,13 +156,21 @@ class ServerProcess:
 
     It has its own process group, which is stopped by :meth:`stop`, when the object is deleted, and
     when this process ends, however it ends.
+
+    Args:
+        weights: folder with weights, which the server deletes when this process has ended.
+        arguments: arguments of the server.
+        environment: its environment variables.
+        log: file for its output.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, weights: Path, arguments: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
         self.log = log
         with log.open("ab") as file:
             self._process = subprocess.Popen(  # noqa: S603 (our own arguments)
-                [sys.executable, "-m", _SERVER_MODULE, *arguments],
+                [sys.executable, "-m", _SERVER_MODULE, str(weights), *arguments],
                 env=dict(environment),
                 stdin=subprocess.PIPE,  # its end tells the server that this process has ended
                 stdout=file,
@@ -183,9 +192,8 @@ class ServerProcess:
     def describe_log(self) -> str:
         """Return the first error in the server's output, or its last lines if there is none."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        errors = [place for place, line in enumerate(lines) if _ERROR.search(line)]
-        shown = lines[errors[0] : errors[0] + 1] if errors else lines[-_LOG_LINES:]
-        return "\n".join(line[:_LINE_CHARS] for line in shown)
+        errors = [line for line in lines if _ERROR.search(line) and " WARNING " not in line]
+        return "\n".join(line[:_LINE_CHARS] for line in errors[:1] or lines[-_LOG_LINES:])
 
 
 def _stop_group(process: subprocess.Popen[bytes], owner: int) -> None:
@@ -202,7 +210,10 @@ def _stop_group(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def server_environment(gpu: int | None, *, adapters: bool) -> dict[str, str]:
-    """Return the environment of a server, without the variables of a launcher such as torchrun.
+    """Return the environment of a server.
+
+    It lacks the variables of a launcher such as torchrun, and those that select portable
+    arithmetic, with which vLLM's compiled kernels fail.
 
     Args:
         gpu: index of the server's GPU among those that this process sees; None on a CPU.
@@ -211,7 +222,7 @@ def server_environment(gpu: int | None, *, adapters: bool) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in _LAUNCHER_NAMES and not name.startswith(_LAUNCHER_PREFIXES)
+        if name not in (*_LAUNCHER_NAMES, *PORTABLE) and not name.startswith(_LAUNCHER_PREFIXES)
     }
     environment |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
     environment.setdefault("VLLM_LOGGING_LEVEL", "WARNING")

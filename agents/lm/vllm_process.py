@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import signal
 import sys
 import threading
@@ -87,7 +88,7 @@ def find_difference(model_config: Any, expected: Mapping[str, Any]) -> str:
         model_config: vLLM's ``ModelConfig``.
         expected: ``model``: fields of the model's transformers config; ``dtype`` and
             ``logprobs_mode``: vLLM's settings; ``max_model_len``: the least context in tokens;
-            ``folder``: a folder that the server must see, or "".
+            ``folder``: the folder for weights.
     """
     text_config = model_config.hf_text_config
     for name, value in expected["model"].items():
@@ -102,25 +103,31 @@ def find_difference(model_config: Any, expected: Mapping[str, Any]) -> str:
             f"its max_model_len is {model_config.max_model_len}, but the policy's context has "
             f"{expected['max_model_len']} tokens"
         )
-    if expected.get("folder") and not Path(expected["folder"]).is_dir():
+    if not Path(expected["folder"]).is_dir():
         return f"it does not see the folder {expected['folder']} (policy.servers.folder)"
     return ""
 
 
 def main() -> None:
-    """Run vLLM's server with the arguments in ``sys.argv`` until the standard input ends.
+    """Run vLLM's server until the standard input ends.
 
-    The input is a pipe from the process that started this one. When that process ends, however it
-    ends, the server is stopped, and then everything in its process group is killed.
+    The first argument in ``sys.argv`` is the folder with weights, the others are for the server.
     """
-    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+    folder = sys.argv.pop(1)
+    threading.Thread(target=stop_at_end_of_input, args=(folder,), daemon=True).start()
     sys.argv[0] = SERVER
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
 
 
-def _stop_at_end_of_input() -> None:
+def stop_at_end_of_input(folder: str) -> None:
+    """Wait for the end of the standard input, then delete a folder and stop this process group.
+
+    The input is a pipe from the process that started this one, so it ends when that process ends,
+    however it ends.
+    """
     while os.read(0, 4096):
         pass
+    shutil.rmtree(folder, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)  # removes vLLM's shared memory
     time.sleep(STOP_S)
     os.killpg(0, signal.SIGKILL)

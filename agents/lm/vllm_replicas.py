@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
 from contextlib import suppress
@@ -69,7 +69,7 @@ class Handover:
     """Weights or an adapter for all replicas, in a new folder that is deleted with the object.
 
     Args:
-        parent: folder for the new one; None for the system's temporary folder.
+        parent: folder for the new one.
         probe: tokens by which a replica proves that it has the weights.
         is_adapter: True if the folder will contain an adapter in PEFT's format.
 
@@ -79,8 +79,8 @@ class Handover:
         name: unique name.
     """
 
-    def __init__(self, parent: Path | None, probe: Probe, *, is_adapter: bool) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="coevo-weights-", dir=parent))
+    def __init__(self, parent: Path, probe: Probe, *, is_adapter: bool) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="weights-", dir=parent))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.file = None if is_adapter else self.folder / "model.safetensors"
         self.name, self.probe = self.folder.name, probe
@@ -183,18 +183,27 @@ class Replicas:
         config: settings of the servers.
         vllm: settings of vLLM, for servers that are started.
         served: the model that the servers must run.
+        parent: parent of the folder for weights, which all servers must see; None for the system's
+            temporary folder.
 
     Attributes:
+        folder: folder for weights, once the servers are started.
         holds: identifier of the weights that were handed over last, which the caller sets.
         n_lost: number of answers that were lost with a server.
         n_restarts: number of restarts.
 
-    Raises:
-        ConfigError: if a port is in use, or vLLM is not installed.
     """
 
-    def __init__(self, config: VLLMServersConfig, vllm: VLLMConfig, served: Served) -> None:
-        self.config, self.vllm, self.served = config, vllm, served
+    folder: Path
+
+    def __init__(
+        self,
+        config: VLLMServersConfig,
+        vllm: VLLMConfig,
+        served: Served,
+        parent: Path | None = None,
+    ) -> None:
+        self.config, self.vllm, self.served, self._parent = config, vllm, served, parent
         self.holds: object = None
         self.n_lost = self.n_restarts = 0
         self._counts_taken = (0, 0)
@@ -205,6 +214,7 @@ class Replicas:
         self._http: Any = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: ModelError | None = None
+        self._delete_folder: Callable[[], object] | None = None
         self._logs: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -216,7 +226,8 @@ class Replicas:
         """Start the servers or connect to them, and wait until all are ready.
 
         Raises:
-            ConfigError: if a port is in use, or a given server cannot be used.
+            ConfigError: if a port is in use, a given server cannot be used, or the folder for
+                weights cannot be created.
             ImportError: if servers are to be started and vLLM is not installed.
             ModelError: if a server does not start.
         """
@@ -230,6 +241,13 @@ class Replicas:
             )
         has_gpu = self.served.has_gpu
         ports = [] if self.config.urls else choose_ports(self.config, has_gpu=has_gpu)
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="coevo-weights-", dir=self._parent))
+        except OSError as error:
+            raise ConfigError(
+                f"policy.servers.folder: {self._parent} cannot be written to ({error.strerror})."
+            ) from error
+        self._delete_folder = weakref.finalize(self, shutil.rmtree, self.folder, True)
         self._loop = LoopThread(self._shut_down)
         try:
             self._run(self._open(ports))
@@ -249,6 +267,8 @@ class Replicas:
                 threads.submit(process.stop)
         self.replicas, self._tasks, self._current, self.holds = [], [], None, None
         self._homes.clear()
+        if self._delete_folder is not None:
+            self._delete_folder()
         if self._logs is not None:
             self._logs.cleanup()
             self._logs = None
@@ -312,6 +332,10 @@ class Replicas:
     async def _shut_down(self) -> None:
         await self._http.aclose()
 
+    @property
+    def _expected(self) -> dict[str, Any]:
+        return self.served.expected | {"folder": str(self.folder)}
+
     async def _start_all(self) -> None:
         if self.config.urls:
             await asyncio.gather(*map(self._connect, self.replicas))
@@ -334,7 +358,7 @@ class Replicas:
     async def _connect(self, replica: Replica) -> None:
         """Check that a given server is one that can be used."""
         try:
-            await replica.client.check_suits(self.served.expected)
+            await replica.client.check_suits(self._expected)
         except ServerError as error:
             raise ConfigError(
                 f"policy.servers.urls: {replica.client.url} cannot be used: {error}."
@@ -362,7 +386,7 @@ class Replicas:
                 )
             await asyncio.sleep(_POLL_S)
         try:
-            await replica.client.check_suits(self.served.expected)
+            await replica.client.check_suits(self._expected)
         except ServerError as error:
             raise ModelError(f"{replica.name} cannot be used: {error}.") from error
 
@@ -373,6 +397,7 @@ class Replicas:
         if served.has_gpu:  # from the last GPU on, because the learner uses the first
             gpu = count_gpus() - 1 - place
         return ServerProcess(
+            self.folder,
             server_arguments(served, self.vllm, port=urlsplit(replica.client.url).port or 0),
             server_environment(gpu, adapters=served.lora_rank > 0),
             Path(self._logs.name) / f"replica-{place}.log",

@@ -30,7 +30,7 @@ from coevo_gym.agents.lm.vllm_engine import (
 from coevo_gym.agents.lm.vllm_launch import Served, VLLMServersConfig, check_server_settings
 from coevo_gym.agents.lm.vllm_policy import TOLERANCE, model_folder
 from coevo_gym.agents.lm.vllm_replicas import Handover, Probe, Replicas
-from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.errors import ModelError
 from coevo_gym.core.trajectory import Segment
 from coevo_gym.provision import explain_missing
 
@@ -118,9 +118,11 @@ class VLLMServerPolicy(TransformersPolicy):
             self.max_context,
             config.lora_rank if self._hands_over_adapter else 0,
             has_gpu,
-            servers.folder or "",
         )
-        self.replicas = Replicas(servers, vllm, served)
+        width = 4 if self._dtype == "float32" else 2
+        memory = memory_folder(2 * width * self.n_parameters)  # for the old and the new weights
+        parent = Path(servers.folder) if servers.folder else memory
+        self.replicas = Replicas(servers, vllm, served, parent)
         if int(os.environ.get("RANK") or 0) == 0:
             self.replicas.start()
 
@@ -162,21 +164,14 @@ class VLLMServerPolicy(TransformersPolicy):
         """Write the weights or the adapter to a folder that the servers can read.
 
         Raises:
-            ConfigError: if the folder in the settings cannot be written to.
             ModelError: if the weights do not match the model, or cannot be written.
         """
         from safetensors import SafetensorError
         from safetensors.torch import save_file
 
-        width, chosen = 4 if self._dtype == "float32" else 2, self.replicas.config.folder
-        parent = Path(chosen) if chosen else memory_folder(2 * width * self.n_parameters)
         try:
-            handover = Handover(parent, self._make_probe(), is_adapter=self._hands_over_adapter)
-        except OSError as error:
-            raise ConfigError(
-                f"policy.servers.folder: {parent} cannot be written to ({error.strerror})."
-            ) from error
-        try:
+            folder, probe = self.replicas.folder, self._make_probe()
+            handover = Handover(folder, probe, is_adapter=self._hands_over_adapter)
             if handover.file is None:
                 self.save_adapter_weights(handover.folder)
                 return handover
@@ -190,7 +185,7 @@ class VLLMServerPolicy(TransformersPolicy):
             save_file(weights, handover.file)
         except (OSError, SafetensorError) as error:
             raise ModelError(
-                f"The weights for vLLM's servers could not be written to {handover.folder}: "
+                f"The weights for vLLM's servers could not be written to {self.replicas.folder}: "
                 f"{error}. Set policy.servers.folder to a folder with more room."
             ) from error
         return handover

@@ -1,6 +1,6 @@
 """A stand-in for a vLLM server: its HTTP routes, with a number instead of a model.
 
-``python -m tests.agents.stand_in_vllm --port N`` takes the arguments of the real server. The
+``python -m tests.agents.stand_in_vllm FOLDER --port N`` takes the arguments of the real server. The
 "weights" are a number w in a JSON file. Each token t of a prompt has the log-probability -(w + t /
 1000); an answer has ``max_tokens`` tokens, the last prompt token + 1, + 2, …, of log-probability
 -w. A POST to ``/stand_in`` changes how it behaves.
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from coevo_gym.agents.lm.vllm_process import stop_at_end_of_input
 
 PATIENCE_S = 300.0
 """Longest wait for an event: only a test that fails waits that long."""
@@ -177,9 +178,7 @@ def main() -> None:
     """Serve until the standard input ends, as a started server does."""
     server = StandIn(int(sys.argv[sys.argv.index("--port") + 1]))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    while os.read(0, 4096):
-        pass
-    os.killpg(0, signal.SIGKILL)
+    stop_at_end_of_input(sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -142,6 +142,14 @@ def test_new_weights_reach_every_server(two: Replicas, tmp_path: Path) -> None:
     assert len([*tmp_path.iterdir()]) == 1, "earlier weights were not deleted"
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with StandIn() as server:
+        replicas = Replicas(VLLMServersConfig(urls=(server.url,)), VLLMConfig(), SERVED, missing)
+        with pytest.raises(ConfigError, match=r"policy\.servers\.folder: .*missing cannot be"):
+            replicas.start()
+
+
 def test_a_server_that_keeps_its_weights_is_found_and_restarted(
     two: Replicas, tmp_path: Path
 ) -> None:
@@ -381,10 +389,11 @@ def test_vllm_must_be_installed_to_start_servers(
 
 
 def test_closed_servers_are_gone_and_start_again(two: Replicas) -> None:
-    before = process_ids(two)
+    before, folder = process_ids(two), two.folder
     two.close()
     two.close()
     assert all(is_gone(pid) for pid in before)
+    assert not folder.exists()
     two.start()
     assert len(process_ids(two)) == 2
 
@@ -400,7 +409,7 @@ launch._SERVER_MODULE, module.find_spec = {MODULE!r}, lambda name: True
 served = launch.Served(Path("model"), {{"vocab_size": {VOCABULARY}}}, "float32", 64, 0, False)
 replicas = module.Replicas(launch.VLLMServersConfig(replicas=2), VLLMConfig(), served)
 replicas.start()
-print(*(one.process.pid for one in replicas.replicas), flush=True)
+print(replicas.folder, *(one.process.pid for one in replicas.replicas), flush=True)
 sys.stdin.read()
 """
     with subprocess.Popen(
@@ -410,16 +419,19 @@ sys.stdin.read()
         cwd=Path(__file__).parents[2],
     ) as parent:
         assert parent.stdout is not None
-        servers = [int(pid) for pid in parent.stdout.readline().split()]
+        folder, *pids = parent.stdout.readline().decode().split()
+        servers = [int(pid) for pid in pids]
         assert len(servers) == 2
+        assert Path(folder).is_dir()
         parent.send_signal(how)
         parent.wait(PATIENCE_S)
     wait_until(lambda: all(is_gone(pid) for pid in servers))
+    assert not Path(folder).exists(), "weights stayed in memory"
 
 
 def test_a_launchers_variables_do_not_reach_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_NAME")
-    names += ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    names += ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "ATEN_CPU_CAPABILITY")
     for name in names:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
