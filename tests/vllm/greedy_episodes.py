@@ -61,7 +61,7 @@ def margin(policy: TransformersPolicy, ids: tuple[int, ...]) -> float:
 
 
 def main(folder: str) -> None:
-    config = ModelConfig(path=folder, device="cpu", max_context=1024)
+    config = ModelConfig(path=folder, device="cpu", max_context=2048)
     vllm = VLLMConfig(kv_cache_gib=0.25, enforce_eager=True)
     servers = VLLMServerPolicy(config, VLLMServersConfig(replicas=2), vllm)
     by_servers = play(servers)
