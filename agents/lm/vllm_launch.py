@@ -199,14 +199,14 @@ class ServerProcess:
 def _stop_group(process: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork's copy
-    assert process.stdin is not None
-    process.stdin.close()
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    assert process.stdin is not None
+    process.stdin.close()  # at last, because its end would delete the weights
 
 
 def server_environment(gpu: int | None, *, adapters: bool) -> dict[str, str]:

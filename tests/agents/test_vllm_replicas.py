@@ -203,6 +203,7 @@ def test_a_failed_update_restarts_only_its_server(two: Replicas, tmp_path: Path)
     wait_until(lambda: first.is_ready)
     assert state_of(first)["weights"] == 2.0
     assert two.n_restarts == 1
+    assert two.folder.is_dir(), "the server that was stopped has deleted the weights"
 
 
 def test_only_the_answers_of_a_killed_server_are_lost(two: Replicas, tmp_path: Path) -> None:
