@@ -28,7 +28,7 @@ from coevo_gym.prompts import load_prompt
 
 NEAR_TIE = 1e-3
 """Difference of the two largest logits below which rounding may decide."""
-N_EPISODES = 8
+N_EPISODES = 4
 
 
 def play(policy: TransformersPolicy) -> list[list[TokenDecision]]:
