@@ -197,8 +197,8 @@ def evaluate(
     Args:
         source: name of a benchmark or a run, or a run's folder.
         policy: for a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``; for
-            a benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
-            ``scripted``.
+            a benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``vllm_server:MODEL``,
+            ``openai:MODEL``, ``random`` or ``scripted``.
         split: ``train``, ``val`` (the default) or ``test``; ``held_out`` for runs that set
             scenarios aside; None with a panel.
         panel: a panel to play in its order, by name or path; see ``coevo panel list``.

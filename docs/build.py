@@ -96,8 +96,9 @@ preset or TOML file, the environment (`COEVO_CFG__SECTION__KEY`) and the command
 (`--set section.key=value`). If a section has more than one kind, its `kind` determines which
 settings it accepts. [Methods and arms](methods/arms.md) lists the settings that an arm can change.
 
-The defaults below are for the tiny policy. With `policy.kind` set to `transformers` or `vllm`, the
-following settings have other defaults; `coevo config show` prints `policy.kind` as their origin:
+The defaults below are for the tiny policy. With `policy.kind` set to `transformers`, `vllm` or
+`vllm_server`, the following settings have other defaults; `coevo config show` prints `policy.kind`
+as their origin:
 
 | setting | for a language model |
 |---|---|

@@ -76,6 +76,10 @@ class LoopThread:
                 done.exception()
             raise
 
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the background. Cancelling the future cancels the coroutine."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def close(self) -> None:
         """Cancel all asyncio tasks and stop the event loop's thread. Further calls do nothing.
 

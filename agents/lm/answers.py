@@ -18,12 +18,14 @@ class Ask(NamedTuple):
         temperature: divisor of the logits; 0 samples greedily.
         max_tokens: maximum number of tokens to sample, at least 1.
         seed: seed of the draws.
+        episode: id of the episode that asks, for samplers with several caches; "" if unknown.
     """
 
     prompt: Ids
     temperature: float
     max_tokens: int
     seed: tuple[int, ...] = (0,)
+    episode: str = ""
 
 
 class Sampled(NamedTuple):
@@ -32,10 +34,13 @@ class Sampled(NamedTuple):
     Attributes:
         ids: token ids, including the stop token.
         logprobs: log-probability of each token under softmax(logits / temperature), or 0 if greedy.
+        lost: the reason if the answer was lost because its sampler failed; then there are no
+            tokens. "" otherwise.
     """
 
     ids: Ids
     logprobs: tuple[float, ...]
+    lost: str = ""
 
 
 NOTHING = Sampled((), ())

@@ -321,6 +321,12 @@ class LanguageModel:
         self._adapter.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
 
+    def save_adapter_weights(self, folder: Path) -> None:
+        """Save the adapter alone in PEFT's format, for a sampler that has the model."""
+        assert self._adapter is not None
+        # By default, PEFT asks the hub about the embeddings, which are not adapted.
+        self._adapter.save_pretrained(str(folder), save_embedding_layers=False)
+
     def _compute_row_logprobs(
         self,
         segments: Sequence[Segment],

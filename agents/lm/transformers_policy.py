@@ -343,7 +343,8 @@ class TokenStream:
             return
         temperature, most = prompt.sampling
         sampler = self._refresh_sampler()  # may fail; then no seed shall be drawn
-        ask = Ask(ids, float(temperature), min(most, room), policy._seed_of(prompt))
+        seed = policy._seed_of(prompt)
+        ask = Ask(ids, float(temperature), min(most, room), seed, prompt.episode)
         sampler.add(key, ask)
         self._asked[key] = _Asked(ask, trained, policy.version)
 
@@ -371,11 +372,16 @@ class TokenStream:
             self._policy.model.zero_grad(set_to_none=True)
             self._sampler, self._state = self._policy._make_sampler(), state
             for one in unfinished:
+                if not one.begun.ids:  # this sampler draws its first token
+                    asked = self._asked[one.key]._replace(version=self._policy.version)
+                    self._asked[one.key] = asked
                 self._sampler.add(*one)
         return self._sampler
 
     def _complete(self, key: int, answer: Sampled) -> Completion:
         ask, trained, version = self._asked.pop(key)
+        if answer.lost:
+            return Completion(answer.lost, None, Finish.LOST)
         form = self._policy.format
         decision = TokenDecision(
             ask.prompt, answer.ids, answer.logprobs, ask.temperature, version, trained

@@ -149,7 +149,7 @@ class VLLMEngine:
                     enforce_eager=config.enforce_eager,
                     enable_sleep_mode=config.sleep,
                     use_tqdm_on_load=False,
-                    **_lora_settings(lora_rank),
+                    **lora_settings(lora_rank),
                 )
             except (ValueError, RuntimeError, OSError) as error:
                 raise ModelError(
@@ -240,7 +240,7 @@ class VLLMEngine:
             with self._requests_paused():
                 pass
         self._n_adapters += 1
-        folder = tempfile.TemporaryDirectory(prefix="coevo-adapter-", dir=_memory_folder())
+        folder = tempfile.TemporaryDirectory(prefix="coevo-adapter-", dir=memory_folder())
         save(Path(folder.name))
         name = f"adapter-{self._n_adapters}"
         lora = self._vllm.lora.request.LoRARequest(name, self._n_adapters, folder.name)
@@ -312,24 +312,38 @@ class VLLMEngine:
             self._asleep.remove(part)
 
     def _sampling_params(self, request: VLLMRequest) -> Any:
-        ask, n_begun = request.ask, len(request.ids)
-        if 0 < ask.temperature < COLDEST:
-            raise ConfigError(
-                f"vLLM's temperature must be 0 (greedy) or at least {COLDEST}, got "
-                f"{ask.temperature}."
-            )
         return self._vllm.SamplingParams(
-            temperature=ask.temperature,
-            max_tokens=ask.max_tokens - n_begun,
-            # Log-probabilities are renormalised over the tokens in top_p and top_k, so keep all.
-            top_p=1.0,
-            top_k=0,
-            seed=int(np.random.SeedSequence([*ask.seed, n_begun]).generate_state(1)[0]),
-            logprobs=0,
-            stop_token_ids=list(request.stop_ids),
-            detokenize=False,
+            **sampling_fields(request.ask, request.stop_ids, len(request.ids)),
             output_kind=self._vllm.sampling_params.RequestOutputKind.DELTA,
         )
+
+
+def sampling_fields(ask: Ask, stop_ids: Sequence[int], n_begun: int) -> dict[str, Any]:
+    """Return the fields of vLLM's ``SamplingParams`` for an answer.
+
+    Args:
+        ask: the prompt with its sampling settings.
+        stop_ids: ids that end the answer.
+        n_begun: number of the answer's tokens so far, which follow the prompt.
+
+    Raises:
+        ConfigError: if vLLM does not support the temperature.
+    """
+    if 0 < ask.temperature < COLDEST:
+        raise ConfigError(
+            f"vLLM's temperature must be 0 (greedy) or at least {COLDEST}, got {ask.temperature}."
+        )
+    return {
+        "temperature": ask.temperature,
+        "max_tokens": ask.max_tokens - n_begun,
+        # Log-probabilities are renormalised over the tokens in top_p and top_k, so keep all.
+        "top_p": 1.0,
+        "top_k": 0,
+        "seed": int(np.random.SeedSequence([*ask.seed, n_begun]).generate_state(1)[0]),
+        "logprobs": 0,
+        "stop_token_ids": list(stop_ids),
+        "detokenize": False,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,7 +461,7 @@ def check_vllm_settings(lora_rank: int, vllm: VLLMConfig, *, has_gpu: bool) -> N
             "policy.vllm.adapter is 'alone', but all weights are trained (policy.model.lora_rank "
             "is 0). Set a rank, or policy.vllm.adapter to 'merged'."
         )
-    _lora_settings(lora_rank if vllm.adapter == "alone" else 0)
+    lora_settings(lora_rank if vllm.adapter == "alone" else 0)
 
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -466,7 +480,7 @@ def adapter_bytes(rank: int, size: int) -> int:
     return _N_ADAPTERS * size * _supported_rank(rank) // rank
 
 
-def _lora_settings(rank: int) -> dict[str, Any]:
+def lora_settings(rank: int) -> dict[str, Any]:
     """Return the settings of vLLM for adapters up to a rank; {} for none.
 
     Raises:
@@ -495,9 +509,9 @@ def _supported_rank(rank: int) -> int:
     return next(one for one in _RANKS if one >= rank)
 
 
-def _memory_folder() -> Path | None:
-    """Return a folder in memory with room for an adapter, or None if there is none."""
-    if not _SHARED_MEMORY.is_dir() or shutil.disk_usage(_SHARED_MEMORY).free < _ADAPTER_BYTES:
+def memory_folder(n_bytes: int = _ADAPTER_BYTES) -> Path | None:
+    """Return a folder in memory with room for an adapter or a file, or None if there is none."""
+    if not _SHARED_MEMORY.is_dir() or shutil.disk_usage(_SHARED_MEMORY).free < n_bytes:
         return None
     return _SHARED_MEMORY
 
@@ -515,7 +529,8 @@ def _require_one_process() -> None:
     if size > 1:
         raise ConfigError(
             f"A launcher such as torchrun started {size} processes, and vLLM's engine would wait "
-            "forever for the others. Start one process, or set policy.kind to transformers."
+            "forever for the others. Set policy.kind to vllm_server, which runs vLLM in processes "
+            "of its own."
         )
 
 

@@ -79,7 +79,7 @@ class VLLMPolicy(TransformersPolicy):
         dtype: Literal["bfloat16", "float32"] = "bfloat16" if self._half else "float32"
         self._sleeps, self._hands_over_adapter = vllm.sleep, vllm.adapter == "alone"
         self.engine = VLLMEngine(
-            _model_folder(self.model.name_or_path),
+            model_folder(self.model.name_or_path),
             vllm,
             max_context=self.max_context,
             dtype=dtype,
@@ -110,16 +110,11 @@ class VLLMPolicy(TransformersPolicy):
         if self.engine.holds == (self, self.version):
             return
         if self._hands_over_adapter:
-            self.engine.load_adapter(self._save_adapter_weights)
+            self.engine.load_adapter(self.save_adapter_weights)
         else:
             self.engine.load_weights(self.weights)
         self._check_logprobs()
         self.engine.holds = (self, self.version)
-
-    def _save_adapter_weights(self, folder: Path) -> None:
-        assert self._adapter is not None
-        # By default, PEFT asks the hub about the embeddings, which are not adapted.
-        self._adapter.save_pretrained(str(folder), save_embedding_layers=False)
 
     def _check_logprobs(self) -> None:
         """Compare the engine's log-probabilities of a few sampled tokens with the learner's.
@@ -145,7 +140,7 @@ class VLLMPolicy(TransformersPolicy):
             )
 
 
-def _model_folder(source: str) -> Path:
+def model_folder(source: str) -> Path:
     """Return a model's local folder, given its hub id or a path."""
     if Path(source).is_dir():
         return Path(source)

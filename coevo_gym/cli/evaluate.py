@@ -56,7 +56,8 @@ def evaluate(
         str | None,
         typer.Option(
             help="For a run: an arm (default: the last), 'warm-up', 'random' or 'scripted'. For a "
-            "benchmark: transformers:MODEL, vllm:MODEL, openai:MODEL, 'random' or 'scripted'."
+            "benchmark: transformers:MODEL, vllm:MODEL, vllm_server:MODEL, openai:MODEL, 'random' "
+            "or 'scripted'."
         ),
     ] = None,
     split: Annotated[

@@ -477,6 +477,15 @@ class StreamingPolicy(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class ClosablePolicy(Policy, Protocol):
+    """A policy that uses connections or other processes until it is closed."""
+
+    def close(self) -> None:
+        """Close connections and stop processes. Further calls have no effect."""
+        ...
+
+
 class TrainablePolicy(Policy, Protocol):
     """A policy that computes differentiable log-probabilities for training."""
 

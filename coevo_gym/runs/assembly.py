@@ -24,7 +24,7 @@ from coevo_gym.core.evolution import Round, digest
 from coevo_gym.core.inquiry import Analyst
 from coevo_gym.core.panel import Panel
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.seams import Agent, Policy, Sampling
+from coevo_gym.core.seams import Agent, ClosablePolicy, Policy, Sampling
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.curricula.explore.unproven import require_breakable
 from coevo_gym.curricula.growth.signal_growth import NoGrowth
@@ -302,6 +302,12 @@ class Assembly:
         from coevo_gym.trainers.distributed import DistributedImitator
 
         return DistributedImitator(self.rank_worker, demonstrations, seed=seed)
+
+    def close(self) -> None:
+        """Stop the servers of the policy, if it was created and has any."""
+        policy = self.__dict__.get("policy")  # accessing the property would create one
+        if isinstance(policy, ClosablePolicy):
+            policy.close()
 
     def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
         """Create an agent that follows a policy.

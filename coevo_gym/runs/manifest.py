@@ -52,6 +52,7 @@ _MODEL_PACKAGES = {
     "tiny": (),
     "transformers": ("transformers", "peft"),
     "vllm": ("transformers", "peft", "vllm"),
+    "vllm_server": ("transformers", "peft", "vllm"),
     "openai": ("openai",),
 }
 

@@ -42,7 +42,7 @@ def make_learnable(settings: PolicySettings, *, seed: int) -> LearnablePolicy:
     if settings.kind == "openai":
         raise ConfigError(
             "policy.kind = 'openai' selects an API endpoint, which can be evaluated (`coevo eval`) "
-            "but not trained. Choose tiny, transformers or vllm."
+            "but not trained. Choose tiny, transformers, vllm or vllm_server."
         )
     return cast("LearnablePolicy", make_policy(settings, seed=seed))
 
@@ -75,6 +75,16 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
 
             return VLLMPolicy(
                 settings.model, settings.vllm, thinking=settings.chat.thinking, seed=seed
+            )
+        case "vllm_server":
+            from coevo_gym.agents.lm.vllm_server import VLLMServerPolicy
+
+            return VLLMServerPolicy(
+                settings.model,
+                settings.servers,
+                settings.vllm,
+                thinking=settings.chat.thinking,
+                seed=seed,
             )
         case "openai":
             from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
@@ -129,6 +139,7 @@ def model_settings(name: str) -> list[str] | None:
 MODEL_KINDS = {
     "transformers": "policy.model.path",
     "vllm": "policy.model.path",
+    "vllm_server": "policy.model.path",
     "openai": "policy.endpoint.model",
 }
 """The key of the model's name in settings, by the kind of policy."""

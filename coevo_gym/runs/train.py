@@ -269,7 +269,7 @@ def _run_phases(
 ) -> RunSummary:
     """Run all remaining phases, and record the progress in the run's folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
-    with make_full_gc_rare(), progress_file as reporter:
+    with make_full_gc_rare(), closing(assembly), progress_file as reporter:
         return _Run(folder, assembly, reporter, stop).run_phases()
 
 

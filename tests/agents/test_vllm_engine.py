@@ -178,7 +178,9 @@ def test_a_process_started_by_torchrun_is_refused(
 ) -> None:
     """The engine would join torchrun's process group and wait for the other processes forever."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match=r"torchrun started 2 processes, .* Start one process"):
+    with pytest.raises(
+        ConfigError, match=r"torchrun started 2 processes, .* policy.kind to vllm_server"
+    ):
         VLLMEngine(folder, max_context=10, dtype="float32")
     monkeypatch.setenv("WORLD_SIZE", "1")
     VLLMEngine(folder, max_context=10, dtype="float32")
@@ -224,8 +226,8 @@ def test_a_failed_start_raises_with_the_settings_that_take_memory(
 def test_each_request_is_sent_with_its_own_sampling_settings(engine: VLLMEngine) -> None:
     asks = [Ask((1, 2), 0.0, 3, (11,)), Ask((3, 4, 5), 0.7, 7, (12, 1))]
     greedy, random_draw = sample(engine, asks, stop_ids=[6])
-    assert greedy == ((5, 6), (0.0, 0.0))
-    assert random_draw == ((5, 6), (-0.5, -0.25))
+    assert greedy == Sampled((5, 6), (0.0, 0.0))
+    assert random_draw == Sampled((5, 6), (-0.5, -0.25))
     (prompt_0, params_0), (prompt_1, params_1) = engine._llm.asked
     assert prompt_0 == {"prompt_token_ids": [1, 2]}
     assert prompt_1 == {"prompt_token_ids": [3, 4, 5]}
@@ -264,7 +266,7 @@ def test_withdrawn_requests_are_aborted(engine: VLLMEngine) -> None:
     sampler.add(7, ASK)
     sampler.step()
     ((key, ask, begun),) = sampler.withdraw()
-    assert (key, ask, begun) == (7, ASK, ((5,), (-0.5,)))
+    assert (key, ask, begun) == (7, ASK, Sampled((5,), (-0.5,)))
     assert engine._llm.running == {}
     assert len(sampler) == 0
 

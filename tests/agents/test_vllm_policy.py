@@ -187,9 +187,9 @@ def test_a_hub_id_is_resolved_to_its_cached_folder(
     (cached / "snapshots").mkdir()
     (cached / "snapshots" / ("0" * 40)).symlink_to(folder)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    path = vllm_policy._model_folder("org/tiny")
+    path = vllm_policy.model_folder("org/tiny")
     assert (path / "config.json").samefile(folder / "config.json")
-    assert vllm_policy._model_folder(str(folder)) == folder
+    assert vllm_policy.model_folder(str(folder)) == folder
 
 
 def test_an_adapter_is_handed_over_alone(adapted: VLLMPolicy) -> None:

@@ -54,7 +54,7 @@ def main(folder: str) -> None:
     first.add(0, ASK)
     first.step()
     change(policy)
-    engine.load_adapter(policy._save_adapter_weights)
+    engine.load_adapter(policy.save_adapter_weights)
     second = VLLMSampler[int](engine, ())
     second.add(0, ASK)
     n_adapters = len(engine._llm.llm_engine.list_loras())

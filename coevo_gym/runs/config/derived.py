@@ -2,8 +2,8 @@
 
 - ``arithmetic`` is portable for the tiny policy, and native for language models, because portable
   arithmetic would make them several times slower.
-- A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
-  rates than the tiny policy: the tiny policy's rates would destroy a language model.
+- A language model (``policy.kind`` ``transformers``, ``vllm`` or ``vllm_server``) is trained with
+  smaller learning rates than the tiny policy: its rates would destroy a language model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coevo_gym.trainers.settings import (
     is_own_learner,
 )
 
-LANGUAGE_MODELS = ("transformers", "vllm")
+LANGUAGE_MODELS = ("transformers", "vllm", "vllm_server")
 """Kinds of policies that are trainable language models."""
 _IMITATION = {"lr": 5e-5, "max_epochs": 2, "batch_decisions": 8, "max_grad_norm": 1.0}
 _BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB per token for its backward pass in fp32

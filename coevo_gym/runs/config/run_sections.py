@@ -13,6 +13,7 @@ from coevo_gym.agents.chat.agent import ChatConfig
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.agents.lm.language_model import LocalModelConfig, ModelConfig
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig
+from coevo_gym.agents.lm.vllm_launch import VLLMServersConfig
 from coevo_gym.agents.tiny.policy import TinyConfig
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ConfigError
@@ -102,16 +103,19 @@ class BenchmarkSettings(FrozenModel):
 class PolicySettings(FrozenModel):
     """The policy to train."""
 
-    kind: Literal["tiny", "transformers", "vllm", "openai"] = "tiny"
+    kind: Literal["tiny", "transformers", "vllm", "vllm_server", "openai"] = "tiny"
     """``tiny`` is a small model that scores candidate actions and is trained from scratch. The
-    other kinds are chat language models: ``transformers`` and ``vllm`` run them on this machine,
-    and ``openai`` uses an endpoint, whose model can be evaluated but not trained."""
+    other kinds are chat language models: ``transformers`` and ``vllm`` run them in this process,
+    ``vllm_server`` trains them here and samples with vLLM servers, and ``openai`` uses an endpoint,
+    whose model can be evaluated but not trained."""
     tiny: TinyConfig = TinyConfig()
     """Size of the tiny policy."""
     model: ModelConfig = ModelConfig()
-    """The language model for the kinds ``transformers`` and ``vllm``."""
+    """The language model for the kinds ``transformers``, ``vllm`` and ``vllm_server``."""
     vllm: VLLMConfig = VLLMConfig()
     """Settings for sharing the machine between vLLM and the learner."""
+    servers: VLLMServersConfig = VLLMServersConfig()
+    """The vLLM servers for the kind ``vllm_server``."""
     endpoint: EndpointConfig = EndpointConfig()
     """The endpoint for the kind ``openai``."""
     chat: ChatConfig = ChatConfig()

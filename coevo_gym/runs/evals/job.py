@@ -27,7 +27,7 @@ from coevo_gym.core.benchmark import (
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.panel import EvalProtocol, Panel
 from coevo_gym.core.registry import did_you_mean, suggest
-from coevo_gym.core.seams import Policy
+from coevo_gym.core.seams import ClosablePolicy, Policy
 from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.envs.rows import from_rows
@@ -520,6 +520,7 @@ def make_run_job(
         model=model_id(config),
         weights=weights_hash(learnable),
         env_steps=env_steps,
+        close=trained.close,
         asked=None if config.policy.kind == "tiny" else lambda: learnable,
     )
 
@@ -540,8 +541,8 @@ def make_model_job(
 
     Args:
         benchmark: name of the benchmark.
-        policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
-            ``scripted``.
+        policy: ``transformers:MODEL``, ``vllm:MODEL``, ``vllm_server:MODEL`` or ``openai:MODEL``;
+            ``random`` or ``scripted``.
         split: ``train``, ``val``, ``test`` or ``held_out``.
         progress: display for the usage of an endpoint.
         panel: the benchmark's panel to play, of the same split.
@@ -564,7 +565,8 @@ def make_model_job(
         raise ConfigError(
             f"Evaluation on {benchmark} needs a valid policy, got {policy!r}. "
             f"{did_you_mean(policy or '', [RANDOM, SCRIPTED, *MODEL_KINDS])}Set the policy "
-            f"(--policy) to transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
+            f"(--policy) to {', '.join(f'{kind}:MODEL' for kind in MODEL_KINDS)}, {RANDOM} or "
+            f"{SCRIPTED}."
         )
     config = config or load_config({"benchmark": benchmark}, sets=sets).config
     if model_sets is not None:
@@ -648,6 +650,7 @@ class _LazyModel:
     def close(self) -> None:
         if isinstance(self._policy, OpenAIPolicy):
             self._progress.say(self._policy.describe_usage())
+        if isinstance(self._policy, ClosablePolicy):
             self._policy.close()
 
 

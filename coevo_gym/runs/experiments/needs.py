@@ -17,6 +17,7 @@ from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.waiting import forbid_setup
 from coevo_gym.provision import Installation
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve_cell
 from coevo_gym.runs.experiments.definition import Experiment, Size
 
@@ -87,7 +88,7 @@ def omit_rows_lacking_language_model(chosen: Chosen) -> tuple[Chosen, list[Cell]
 def _run_needs(config: RunConfig) -> Iterator[Need]:
     yield _benchmark_need(config.benchmark.name)
     kind, path = config.policy.kind, config.policy.model.path
-    if kind in ("transformers", "vllm"):
+    if kind in LANGUAGE_MODELS:
         yield from _model_needs(kind, path)
     for arm in arm_configs(config).values():
         yield from _explorer_needs(config, arm)
@@ -108,7 +109,7 @@ def _model_needs(kind: str, path: str) -> Iterator[Need]:
     import torch
 
     yield Need(path, "" if _is_model_here(path) else "it is not on this machine")
-    if kind == "vllm" and find_spec("vllm") is None:
+    if kind in ("vllm", "vllm_server") and find_spec("vllm") is None:
         yield Need("vLLM", "it is not installed (pip install coevo_gym[vllm])")
     yield Need("a GPU", "" if torch.cuda.is_available() else "there is none")
 

@@ -12,6 +12,7 @@ from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.provision import replace_folder
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.config.run_sections import EvaluationSettings
 from coevo_gym.runs.folders.listing import preset_of
 from coevo_gym.runs.manifest import read_manifest
@@ -312,7 +313,7 @@ def export_model(
     if name not in (WARMUP, *config.arms):
         known = ", ".join((*config.arms, WARMUP))
         raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
-    if config.policy.kind not in ("transformers", "vllm"):
+    if config.policy.kind not in LANGUAGE_MODELS:
         raise ConfigError(
             f"{config.name} trains a {config.policy.kind} policy, which is not a language "
             "model and cannot be exported. To evaluate it from its checkpoints, run "

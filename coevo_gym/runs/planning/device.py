@@ -132,7 +132,10 @@ def is_for_gpu(settings: PolicySettings) -> bool:
     This is the case if they name a GPU, or if vLLM takes a share of the device's memory
     (``gpu_memory_utilization``). On a CPU, ``kv_cache_gib`` takes the place of that share.
     """
-    share = settings.kind == "vllm" and settings.vllm.kv_cache_gib is None
+    starts_vllm = settings.kind == "vllm" or (
+        settings.kind == "vllm_server" and not settings.servers.urls
+    )
+    share = starts_vllm and settings.vllm.kv_cache_gib is None
     return share or settings.model.device == "cuda"
 
 

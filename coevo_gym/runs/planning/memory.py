@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.agents.lm.vllm_engine import adapter_bytes, check_vllm_settings
+from coevo_gym.agents.lm.vllm_launch import check_server_settings
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.provision import install_hint
 from coevo_gym.runs.config import RunConfig, arm_configs
@@ -46,7 +47,7 @@ class MemoryEstimate:
         imitation: upper bound for one pass of the warm-up; 0 without a warm-up.
         warmup_moments: AdamW's two moments during the warm-up; 0 if they are offloaded.
         context: key-value cache of one full context.
-        share: total memory of vLLM; None if transformers samples.
+        share: total memory of vLLM on the learner's device; None if transformers samples.
         sleeping: part of ``share`` that vLLM keeps during updates; 0 if it sleeps then.
         prefixes: upper bound for keys and values of past conversations; 0 with vLLM.
         kept: on a CPU, the initial weights of all arms, which the run holds in memory.
@@ -148,13 +149,16 @@ def _estimate_memory(
     trained = shape.n_lora_parameters(settings.lora_rank) if adapter else n
     # An adapter is fp32, on weights in the precision of the passes; weights that are trained
     # themselves are fp32, and then bf16 takes a copy to sample with, except on a CPU.
-    copied = config.policy.kind == "vllm" or (half and not adapter and device.is_gpu)
-    sampler = width * n if copied else 0
-    if config.policy.kind == "vllm" and config.policy.vllm.adapter == "alone":
-        sampler += adapter_bytes(settings.lora_rank, width * trained)
+    engines = _count_engines(config, device)
+    if engines is None:
+        sampler = width * n if half and not adapter and device.is_gpu else 0
+    elif config.policy.vllm.adapter == "alone":
+        sampler = engines * (width * n + adapter_bytes(settings.lora_rank, width * trained))
+    else:
+        sampler = engines * width * n
     context = settings.max_context or UNKNOWN_CONTEXT
     average = 4 * trained if update.average else 0
-    share = _vllm_memory(config, sampler, device)
+    share = None if engines is None else _vllm_memory(config, engines, sampler, device)
     vllm = config.policy.vllm
     sleeps = share is not None and vllm.sleep
     offloaded = _OFFLOADED[update.optimizer] * trained
@@ -252,17 +256,37 @@ def simultaneous_episodes(config: RunConfig, device: Device) -> int | None:
     if shape is None:
         return None
     estimates = [memory for memory, _ in memory_by_arm(config, shape, device)]
+    if estimates[0].share == 0:
+        return None  # the servers are elsewhere
     room = min(memory.cache_bytes(device) for memory in estimates)
     return max(1, 2 * room // estimates[0].context)
 
 
-def _vllm_memory(config: RunConfig, sampler: int, device: Device) -> int | None:
-    if config.policy.kind != "vllm":
+def _count_engines(config: RunConfig, device: Device) -> int | None:
+    """Return the number of vLLM engines on the learner's device; None if transformers samples.
+
+    Servers that a run starts on GPUs use the learner's GPU last.
+    """
+    if config.policy.kind == "vllm":
+        return 1
+    if config.policy.kind != "vllm_server":
         return None
+    servers = config.policy.servers
+    if servers.urls:
+        return 0
+    if not device.is_gpu:
+        return servers.replicas or 1
+    import torch
+
+    n_gpus = max(1, torch.cuda.device_count())
+    return int((servers.replicas or max(1, n_gpus - 1)) >= n_gpus)
+
+
+def _vllm_memory(config: RunConfig, engines: int, sampler: int, device: Device) -> int:
     settings = config.policy.vllm
     if settings.kv_cache_gib is not None:
-        return sampler + int(settings.kv_cache_gib * GIB)
-    return int(settings.gpu_memory_utilization * device.memory)
+        return sampler + engines * int(settings.kv_cache_gib * GIB)
+    return engines * int(settings.gpu_memory_utilization * device.memory)
 
 
 def _warmup_tokens(config: RunConfig, context: int) -> int:
@@ -315,6 +339,10 @@ def check_memory_settings(config: RunConfig) -> None:
         return
     if policy.kind == "vllm":
         check_vllm_settings(policy.model.lora_rank, policy.vllm, has_gpu=device.is_gpu)
+    if policy.kind == "vllm_server":
+        check_server_settings(
+            policy.model.lora_rank, policy.vllm, policy.servers, has_gpu=device.is_gpu
+        )
     learners = [arm.learner for arm in arm_configs(config).values()]
     optimizers = {update_settings_of(learner).optimizer for learner in learners}
     optimizers.add(config.warmup.optimizer)
@@ -383,7 +411,7 @@ def describe_shortfall(
 ) -> str:
     """Describe why a run may not fit on its device, and suggest changes. Return "" if it fits."""
     share = memory.share
-    if share is not None and share < memory.sampler + memory.context:
+    if share and share < memory.sampler + memory.context:
         return (
             f"vLLM's share is {format_bytes(share)}, but its weights take "
             f"{format_bytes(memory.sampler)}, and one full context takes "
@@ -461,9 +489,9 @@ def _ways_to_save_weights(
 ) -> Iterator[str]:
     """Yield ways to save memory on weights, gradients, optimiser moments and reference weights."""
     settings = config.policy.model
-    if memory.share is not None:
+    if memory.share:
         yield f"lower {_vllm_memory_setting(config)}"
-        if device.is_gpu and memory.sleeping:
+        if config.policy.kind == "vllm" and device.is_gpu and memory.sleeping:
             yield "let vLLM sleep during updates (policy.vllm.sleep)"
     if device.is_gpu and not settings.lora_rank and _has_full_moments(learner):
         imitates = isinstance(learner, RestConfig)
