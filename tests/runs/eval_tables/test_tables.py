@@ -154,7 +154,7 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_goes_on_later(coevo: Coe
         file = write(FIVE + down + MODELS + SHOP)
     settings = ("--set", "benchmark.max_steps=2")
     text = coevo("eval", file, *settings, code=1)
-    assert "1 of 3 cells failed. Run the same command to continue them." in text
+    assert "1 of 3 cells failed for the reasons above. Solve these problems, then run the" in text
     assert "│ remote    │ failed" in text
     assert "remote on webshop-val, seed 0: failed. ModelError: fake at http://127.0.0.1" in text
     whole = table()
@@ -217,10 +217,13 @@ def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> 
 def test_settings_that_changed_are_named_and_nothing_is_lost(coevo: Coevo) -> None:
     file = write(FIVE + MODELS + TOY)
     coevo("eval", file)
-    text = coevo("eval", file, "-n", "4", code=1)
-    assert "n_tasks: 5 there, 4 now" in text
+    before = {path: path.read_bytes() for path in Path("evals").rglob("*") if path.is_file()}
+    text = coevo("eval", file, "-n", "4", code=2)
+    assert "evals/mine contains a table with other settings; 6 of 6 cells differ." in text
+    assert text.count("n_tasks: 5 there, 4 now (random-toy-val-0)") == 1
     assert "Choose another --name" in text
-    assert len(EvalFolder.of("mine/random-toy-val-0").read_results()) == 5
+    assert "6 of 6 cells differ" in coevo("eval", file, "-n", "4", "--dry-run", code=2)
+    assert {path: path.read_bytes() for path in Path("evals").rglob("*") if path.is_file()} == before
     coevo("eval", file, "-n", "4", "--name", "shorter")
     assert table("shorter")["finished"]
     coevo("eval", file, "-n", "4", "--overwrite")
