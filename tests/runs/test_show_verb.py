@@ -37,6 +37,23 @@ def test_an_episode_is_printed_step_by_step_with_its_verdict(coevo: Coevo, tmp_p
     assert json.loads(coevo("show", "toyed", f"{line.id}.0", "--json"))["id"] == f"{line.id}.0"
 
 
+def test_without_an_episode_the_stored_ones_are_listed_failed_ones_first(
+    coevo: Coevo, tmp_path: Path
+) -> None:
+    coevo(*EVALUATE)
+    lines = list(EvalFolder(tmp_path / "evals" / "toyed").read_results().values())
+    listed = json.loads(coevo("show", "toyed", "--json"))
+    assert sorted(one["id"] for one in listed) == sorted(f"{line.id}.0" for line in lines)
+    assert [one["success"] for one in listed] == sorted(line.success for line in lines)
+    output = coevo("show", "toyed")
+    assert all(line.name in output for line in lines)
+    failed = sum(not line.success for line in lines)
+    assert f"6 stored episodes, {failed} of them not solved." in output
+    command = output.split("To print one: coevo ")[1].split()
+    assert command == ["show", "toyed", listed[0]["episode"]]
+    assert "step 1: action" in coevo(*command)
+
+
 def test_the_system_message_and_answers_of_a_language_model_are_printed(
     coevo: Coevo, tmp_path: Path
 ) -> None:
@@ -69,7 +86,7 @@ MISTAKES: dict[tuple[str, ...], tuple[str, ...]] = {
         "Did you mean 'toy/",
     ),
     ("show", "toyed", ""): ("6 episodes match ''", "Choose one of:"),
-    ("show", "toyed"): ("Missing argument 'EPISODE'", "--help"),
+    ("show", "toyed", "--reveal"): ("--reveal prints", "Name the episode"),
     ("show", "toyed", "x", "--revael"): ("No such option: --revael", "--reveal"),
     ("show", "broken.json", "x"): ("broken.json is a file", "coevo view broken.json"),
     ("view", "toyed", "--reveal", "--export", "all.html"): (

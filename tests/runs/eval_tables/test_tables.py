@@ -69,6 +69,10 @@ def table(name: str = "mine") -> dict[str, Any]:
     return content
 
 
+def stored_bytes() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path("evals").rglob("*") if path.is_file()}
+
+
 def endpoint_entry(server: FakeOpenAI, name: str = "remote", **settings: object) -> str:
     sets = {
         "policy.endpoint.base_url": server.url,
@@ -103,6 +107,17 @@ def test_a_table_has_a_result_for_each_model_and_benchmark(coevo: Coevo) -> None
     # Reference solutions are played once per task, however many samples the file asks for.
     assert EvalFolder.of("mine/reference-practice-1").read_config()["samples"] == 1
     assert EvalFolder.of("mine/random-practice-1").read_config()["samples"] == 2
+
+
+def test_a_table_is_listed_and_suggested_beside_single_evaluations(coevo: Coevo) -> None:
+    coevo("eval", write(FIVE + MODELS + TOY))
+    for name in ("mein", "mine/nosuch"):
+        text = coevo("view", name, code=2)
+        assert f"There is no run or evaluation '{name}'. Did you mean 'mine'? In runs/" in text
+        assert "In evals/: mine (a table)." in text
+    for command in (("show", "mine"), ("compare", "mine", "mine/random-toy-val-0")):
+        text = coevo(*command, code=2)
+        assert "mine is a table of 6 evaluations. Name one of them: evals/mine/random-pra" in text
 
 
 def test_each_cell_is_an_ordinary_evaluation(coevo: Coevo) -> None:
@@ -217,13 +232,13 @@ def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> 
 def test_settings_that_changed_are_named_and_nothing_is_lost(coevo: Coevo) -> None:
     file = write(FIVE + MODELS + TOY)
     coevo("eval", file)
-    before = {path: path.read_bytes() for path in Path("evals").rglob("*") if path.is_file()}
+    before = stored_bytes()
     text = coevo("eval", file, "-n", "4", code=2)
     assert "evals/mine contains a table with other settings; 6 of 6 cells differ." in text
     assert text.count("n_tasks: 5 there, 4 now (random-toy-val-0)") == 1
     assert "Choose another --name" in text
     assert "6 of 6 cells differ" in coevo("eval", file, "-n", "4", "--dry-run", code=2)
-    assert {path: path.read_bytes() for path in Path("evals").rglob("*") if path.is_file()} == before
+    assert stored_bytes() == before
     coevo("eval", file, "-n", "4", "--name", "shorter")
     assert table("shorter")["finished"]
     coevo("eval", file, "-n", "4", "--overwrite")
