@@ -119,6 +119,14 @@ def test_what_can_be_plotted_is_listed(coevo: Coevo) -> None:
         ("experiment controls --plot a.jpg --budget tiny", "Figures are written as .pdf, .svg, .p"),
         ("experiment controls --plot nowhere/a.pdf", "Cannot write to nowhere/a.pdf"),
         ("experiment controls --plot a.pdf --dry-run", "Omit it with --list and --dry-run"),
+        (
+            f"experiment lm_first --from {ROOT}/results/rbc_webshop.jsonl --finished",
+            "contains none of the 6 cells of lm_first, such as static-1. It contains: ",
+        ),
+        (
+            f"experiment lm_first --from {ROOT}/pyproject.toml --finished",
+            "--from needs a .jsonl file of finished cells, got",
+        ),
         ("experiment controls --plot a.pdf --finished", "so there is nothing to plot"),
     ],
 )

@@ -94,13 +94,13 @@ MISTAKES: dict[tuple[str, ...], tuple[str, ...]] = {
         "Leave out --export",
     ),
     ("view", "toyed", "--with-episodes"): ("--with-episodes only affects", "needs --export"),
-    ("view", "broken.json"): ("broken.json is not an ATIF trajectory", "EOF", "name of a run"),
+    ("view", "broken.json"): ("broken.json is not an ATIF trajectory: Invalid", "name of a run"),
     ("view", "wrong.json"): ("wrong.json is not", "steps.0.step_id", "name of a run"),
     ("view", "wrong.jsonl"): ("wrong.jsonl, line 1 is not", "steps.0.", "name of a run"),
     ("view", "other.json"): ("other.json is not", "schema_version", "name of a run"),
     ("view", "data.csv"): ("data.csv is not a file of ATIF", "coevo runs list"),
     ("view", "empty"): ("There is no run or evaluation 'empty'", "In evals/: toyed"),
-    ("view", "nosuch.json"): ("There is no run or evaluation 'nosuch.json'", "In evals/: toyed"),
+    ("view", "brokn.json"): ("There is no file 'brokn.json'. Did you mean 'broken.json'?",),
 }
 
 

@@ -111,10 +111,9 @@ def test_a_table_has_a_result_for_each_model_and_benchmark(coevo: Coevo) -> None
 
 def test_a_table_is_listed_and_suggested_beside_single_evaluations(coevo: Coevo) -> None:
     coevo("eval", write(FIVE + MODELS + TOY))
-    for name in ("mein", "mine/nosuch"):
-        text = coevo("view", name, code=2)
-        assert f"There is no run or evaluation '{name}'. Did you mean 'mine'? In runs/" in text
-        assert "In evals/: mine (a table)." in text
+    text = coevo("view", "mein", code=2)
+    assert "There is no run or evaluation 'mein'. Did you mean 'mine'? In runs/: none." in text
+    assert "In evals/: mine (a table)." in text
     for command in (("show", "mine"), ("compare", "mine", "mine/random-toy-val-0")):
         text = coevo(*command, code=2)
         assert "mine is a table of 6 evaluations. Name one of them: evals/mine/random-pra" in text
@@ -366,7 +365,16 @@ MISTAKES = {
         MODEL + '[[benchmarks]]\nbenchmark = "toy"\nsample = 3\n',
         "benchmarks.1.sample: there is no key 'sample'. Did you mean 'samples'?",
     ),
-    "no model": (BENCHMARK, "models: Field required"),
+    "no model": (BENCHMARK, "mine.toml: models is missing"),
+    "empty list of models": (f"models = []\n{BENCHMARK}", "models is empty. Add at least one"),
+    "only a wrong model": (
+        '[[models]]\npolcy = "random"\n',
+        "no key 'polcy'. Did you mean 'policy'?; benchmarks is missing\n",
+    ),
+    "descending seeds": (
+        f'seeds = "3-1"\n{MODEL}{BENCHMARK}',
+        "seeds: seeds 3-1: give at least one seed, each only once, and ranges from the smaller",
+    ),
     "no policy": (f'[[models]]\nname = "x"\n{BENCHMARK}', "policy = '' is not a model"),
     "unknown policy": (
         f'[[models]]\npolicy = "open:gpt"\n{BENCHMARK}',

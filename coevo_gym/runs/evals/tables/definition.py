@@ -559,7 +559,7 @@ def _split_setting(item: str) -> tuple[str, str]:
 
 def _seeds_from(seeds: Any) -> Any:
     if isinstance(seeds, str):
-        return parse_seeds(seeds, ())
+        return parse_seeds(seeds, (), "seeds")
     if isinstance(seeds, list):
         if len(seeds) > MAX_SEEDS:
             raise ValueError(f"at most {MAX_SEEDS:,} seeds are allowed")
