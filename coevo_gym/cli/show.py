@@ -224,10 +224,10 @@ def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool)
     if as_json:
         print_json(rows)
         return
-    grid = Table(Column("episode", overflow="fold"), "outcome", "failure or reason of the end")
+    grid = Table(Column("episode", overflow="fold"), "outcome", "failure or end reason")
     for row in rows:
         outcome = "solved" if row["success"] else "not solved"
-        reason = row["failure"] or row["end_reason"]
+        reason = "" if row["success"] else row["failure"] or row["end_reason"]
         grid.add_row(escape(str(row["episode"])), outcome, escape(str(reason)))
     print_table_unwrapped(grid)
     solved = sum(one.success for one in episodes)

@@ -42,7 +42,14 @@ from coevo_gym.runs.policies import MODEL_KINDS, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.table import RANDOM, SCRIPTED, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
-from coevo_gym.store.folder import NAME, NAME_RULE, RunFolder, check_folder_name, read_json, read_lines
+from coevo_gym.store.folder import (
+    NAME,
+    NAME_RULE,
+    RunFolder,
+    check_folder_name,
+    read_json,
+    read_lines,
+)
 
 ENDING = ".toml"
 """File name extension of definitions."""
