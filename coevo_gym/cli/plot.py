@@ -174,16 +174,16 @@ def _find_runs(names: Sequence[str]) -> list[ShownRun]:
         run for run in runs if run.folder.path.parent in tables and not run.folder.summary.is_file()
     ]
     if unfinished:
-        left = [run for run in runs if run not in unfinished]
-        listed = ", ".join(run.name for run in unfinished)
-        if not left:
+        finished = [run for run in runs if run not in unfinished]
+        names_left_out = ", ".join(run.name for run in unfinished)
+        if not finished:
             raise ConfigError(
                 f"No run of {', '.join(map(str, tables))} is finished. Continue the experiment "
                 f"with the command that began it, or name runs to plot them as far as they are: "
-                f"{listed}."
+                f"{names_left_out}."
             )
-        say_to_stderr(f"Left out, because they are not finished: {listed}.")
-        return left
+        say_to_stderr(f"Left out, because they are not finished: {names_left_out}.")
+        return finished
     return runs
 
 

@@ -42,15 +42,15 @@ def test_without_an_episode_the_stored_ones_are_listed_failed_ones_first(
 ) -> None:
     coevo(*EVALUATE)
     lines = list(EvalFolder(tmp_path / "evals" / "toyed").read_results().values())
-    listed = json.loads(coevo("show", "toyed", "--json"))
-    assert sorted(one["id"] for one in listed) == sorted(f"{line.id}.0" for line in lines)
-    assert [one["success"] for one in listed] == sorted(line.success for line in lines)
+    episodes = json.loads(coevo("show", "toyed", "--json"))
+    assert sorted(one["id"] for one in episodes) == sorted(f"{line.id}.0" for line in lines)
+    assert [one["success"] for one in episodes] == sorted(line.success for line in lines)
     output = coevo("show", "toyed")
     assert all(line.name in output for line in lines)
     failed = sum(not line.success for line in lines)
     assert f"6 stored episodes, {failed} of them not solved." in output
     command = output.split("To print one: coevo ")[1].split()
-    assert command == ["show", "toyed", listed[0]["episode"]]
+    assert command == ["show", "toyed", episodes[0]["episode"]]
     assert "step 1: action" in coevo(*command)
 
 

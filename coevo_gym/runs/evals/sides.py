@@ -205,10 +205,10 @@ def _describe_unknown(name: str) -> str:
         (RUNS, RunFolder.names(), RunFolder.table_folders()),
         (EVALS, EvalFolder.names(), EvalFolder.table_folders()),
     ):
-        of_table = [table.name for table in tables]
-        known += [*names, *of_table]
-        listed = [*names, *(f"{table} (a table)" for table in of_table)]
-        places.append(f"In {folder}/: {', '.join(listed) or 'none'}.")
+        table_names = [table.name for table in tables]
+        known += [*names, *table_names]
+        entries = [*names, *(f"{table} (a table)" for table in table_names)]
+        places.append(f"In {folder}/: {', '.join(entries) or 'none'}.")
     return f"There is no run or evaluation {name!r}. {did_you_mean(name, known)}{' '.join(places)}"
 
 
