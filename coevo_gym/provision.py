@@ -26,6 +26,10 @@ from coevo_gym.core.errors import EnvBackendError
 logger = logging.getLogger(__name__)
 
 
+_PIN_TORCH = ("vllm", "verl")
+"""Extras with their own versions of PyTorch or transformers, which differ from constraints.txt."""
+
+
 def install_hint(extra: str) -> str:
     """Return a hint with the command for installing one of this package's extras.
 
@@ -33,9 +37,11 @@ def install_hint(extra: str) -> str:
         extra: name of the extra in ``pyproject.toml``, such as ``"train"``.
     """
     checkout = Path(__file__).resolve().parents[1]
+    constraints = "" if extra in _PIN_TORCH else "-c constraints.txt "
     if (checkout / "pyproject.toml").is_file():
-        return f"Run `pip install -e '{checkout}[{extra}]'`"
-    return f"Run `pip install '.[{extra}]'` in a checkout of coevo_gym"
+        constraints = constraints.replace("constraints.txt", f"'{checkout}/constraints.txt'")
+        return f"Run `pip install {constraints}-e '{checkout}[{extra}]'`"
+    return f"Run `pip install {constraints}'.[{extra}]'` in a checkout of coevo_gym"
 
 
 @contextmanager

@@ -339,7 +339,8 @@ def _evaluate_table(
     failed = sum(cell.state == "failed" for cell in result.cells)
     if failed:
         say_to_stderr(
-            f"{failed} of {len(result.cells)} cells failed. Run the same command to continue them."
+            f"{failed} of {len(result.cells)} cells failed for the reasons above. Solve these "
+            "problems, then run the same command to continue."
         )
         raise typer.Exit(FAILED)
 

@@ -12,6 +12,7 @@ import typer
 from coevo_gym.cli.output import AsJson, print_json, require_writable, say, say_block, say_to_stderr
 from coevo_gym.cli.sources import make_completer, run_names
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.store.folder import RunFolder
 
 if TYPE_CHECKING:
     from coevo_gym.view.collection import ShownRun
@@ -95,14 +96,25 @@ def plot(
       coevo plot quickstart --list
     """
     from coevo_gym.view.figure import CurveChart, check_figure_target, write_figure
-    from coevo_gym.view.model.curves import axis_of, mean_curves, metric_names
+    from coevo_gym.view.model.curves import ENV_STEPS, SUCCESS, axis_of, mean_curves, metric_names
     from coevo_gym.view.refusals import Refusal
 
     target = out or Path(f"{y.rpartition('.')[2]}.pdf")
-    if not listing:
+    arms = _parse_arms(arm or ())
+    if listing:
+        for option, is_given in (
+            ("--x", x != ENV_STEPS),
+            ("--y", y != SUCCESS),
+            ("--arm", bool(arms)),
+            ("--band", band is not BandKind.SD),
+            ("--size", size is not PlotSize.COLUMN),
+            ("--out", out is not None),
+        ):
+            if is_given:
+                raise ConfigError(f"--list only lists metrics. Omit {option}, or omit --list.")
+    else:
         require_writable(target)
         check_figure_target(target)
-    arms = {name: label for name, _, label in (one.partition("=") for one in arm or ())}
     try:
         all_runs = _find_runs(runs)
         if listing:
@@ -119,22 +131,60 @@ def plot(
     _say_seeds(curves, band)
 
 
-def _find_runs(names: Sequence[str]) -> list[ShownRun]:
-    """Return the runs with these names, and those of tables with these names.
+def _parse_arms(options: Sequence[str]) -> dict[str, str]:
+    """Return the labels of ``--arm``, keyed by arm; "" for an arm without a label.
 
     Raises:
-        ConfigError: if there is no such run, or a name is that of an evaluation.
+        ConfigError: if an arm is named twice, or a label is empty.
+    """
+    arms: dict[str, str] = {}
+    for option in options:
+        name, equals, label = option.partition("=")
+        if name in arms:
+            raise ConfigError(f"--arm {name} was passed twice. A line has one label.")
+        if equals and not label.strip():
+            raise ConfigError(f"--arm {option} has an empty label. Add one, or omit the =.")
+        arms[name] = label
+    return arms
+
+
+def _find_runs(names: Sequence[str]) -> list[ShownRun]:
+    """Return the runs with these names, and the finished ones of tables with these names.
+
+    Raises:
+        ConfigError: if there is no such run, a run is named twice, a table has no finished run, or
+            a name is that of an evaluation.
     """
     from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.library import Library
 
+    paths = [run.path if (run := RunFolder.find(name)) else Path(name) for name in names]
+    for name, path in zip(names, paths, strict=True):
+        if sum(path.resolve() == other.resolve() for other in paths) > 1:
+            raise ConfigError(f"{name} was passed twice, but a run is one seed. Name it once.")
     library = Library(names)
     if evals := library.evals():
         raise ConfigError(
             f"{next(iter(evals))} is an evaluation, which has no curves. Name runs; "
             "`coevo runs list` lists them."
         )
-    return RunCollection(library).runs()
+    tables = [table.path for table in library.tables().values()]
+    runs = RunCollection(library).runs()
+    unfinished = [
+        run for run in runs if run.folder.path.parent in tables and not run.folder.summary.is_file()
+    ]
+    if unfinished:
+        finished = [run for run in runs if run not in unfinished]
+        names_left_out = ", ".join(run.name for run in unfinished)
+        if not finished:
+            raise ConfigError(
+                f"No run of {', '.join(map(str, tables))} is finished. Continue the experiment "
+                f"with the command that began it, or name runs to plot them as far as they are: "
+                f"{names_left_out}."
+            )
+        say_to_stderr(f"Left out, because they are not finished: {names_left_out}.")
+        return finished
+    return runs
 
 
 def _say_seeds(curves: Sequence[MeanCurve], band: BandKind) -> None:

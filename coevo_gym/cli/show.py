@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from rich.markup import escape
 from rich.rule import Rule
+from rich.table import Column, Table
 
-from coevo_gym.cli.output import REVEAL_HELP, AsJson, console, print_json, say
+from coevo_gym.cli.output import (
+    REVEAL_HELP,
+    AsJson,
+    console,
+    print_json,
+    print_table_unwrapped,
+    say,
+)
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.registry import did_you_mean
@@ -23,7 +33,10 @@ if TYPE_CHECKING:
     from coevo_gym.view.model.trajectories import TrajectoryDetail
     from coevo_gym.view.safe import Reveal
 
-_MAX_LISTED = 8
+_MAX_NAMED = 8
+"""Maximum number of episodes in a message about an unknown episode."""
+_MAX_LISTED = 40
+"""Maximum number of episodes in a printed list."""
 
 
 def show(
@@ -36,29 +49,35 @@ def show(
         ),
     ],
     episode: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="EPISODE",
-            help="Id of an episode, or the beginning of the id; or the name of an evaluated task.",
+            metavar="[EPISODE]",
+            help="Id of an episode, or the beginning of the id; or the name of an evaluated task. "
+            "Without it, the stored episodes are listed.",
         ),
-    ],
+    ] = None,
     reveal: Annotated[bool, typer.Option("--reveal", help=REVEAL_HELP)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a stored episode: prompts, answers, actions, rewards and the verdict.
 
-    The command prints the system message and the functions if a language model was sent any. For
-    each step, it prints the messages or the observation, the complete answer, the action, and how
-    many tokens and how much time they took. For a failed episode, the verdict names the kind of
-    failure and the turn, such as state_mismatch at turn 2. The grader's report follows: for a
-    held-out task, this is only printed with --reveal, and the output is marked, so that coevo_gym
+    Without EPISODE, the command lists the stored episodes, failed ones first, with the kind of
+    failure or the reason why the episode ended.
+
+    For one episode, it prints the system message and the functions if a language model was sent
+    any. For each step, it prints the messages or the observation, the complete answer, the action,
+    and how many tokens and how much time they took. For a failed episode, the verdict names the
+    kind of failure and the turn, such as state_mismatch at turn 2. The grader's report follows: for
+    a held-out task, this is only printed with --reveal, and the output is marked, so that coevo_gym
     refuses to learn from it.
 
     For example:
 
-      coevo show quickstart coevolve.group-12.0
+      coevo show gpt-on-webshop
 
       coevo show gpt-on-webshop webshop/builtin/synthetic/7
+
+      coevo show quickstart coevolve.group-12.0
 
       coevo show gpt-on-webshop webshop/builtin/synthetic/7 --reveal
 
@@ -75,9 +94,17 @@ def show(
             f"{name} is a file, but `coevo show` prints episodes of runs and evaluations. To look "
             f"at trajectories in ATIF files, use: coevo view {name}"
         )
+    if reveal and episode is None:
+        raise ConfigError(
+            "--reveal prints the grader's report on one episode. Name the episode, or omit it."
+        )
     collection = RunCollection(Library([name]), place if reveal else "")
     try:
-        detail = _find_episode(collection, name, episode)
+        episodes = _stored_episodes(collection, name)
+        if episode is None:
+            _print_list(name, episodes, as_json=as_json)
+            return
+        detail = _choose(name, episode, episodes).read()
     except Refusal as refusal:
         raise StoreError(str(refusal)) from refusal
     redacted = collection.censor.redact(detail.model_dump_json())
@@ -87,54 +114,133 @@ def show(
         _print_episode(type(detail).model_validate_json(redacted))
 
 
-def _find_episode(collection: RunCollection, name: str, episode: str) -> TrajectoryDetail:
+class _StoredEpisode(NamedTuple):
+    """An episode that can be printed.
+
+    Attributes:
+        id: id of the episode.
+        task: name of its task, or "".
+        success: the binary outcome.
+        end_reason: why it ended.
+        read: function that reads the whole episode.
+    """
+
+    id: str
+    task: str
+    success: bool
+    end_reason: str
+    read: Callable[[], TrajectoryDetail]
+
+
+def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisode]:
+    """Return the stored episodes of a collection that contains one run or evaluation.
+
+    Raises:
+        ConfigError: if it contains a table, or no episode is stored.
+    """
+    from coevo_gym.runs.evals.sides import describe_table
     from coevo_gym.view.model.evals import (
         episode_detail,
         episode_rows,
         run_episode_detail,
-        run_episode_ids,
+        run_episode_rows,
     )
     from coevo_gym.view.model.trajectories import trajectory_detail
     from coevo_gym.view.model.trajectory_list import all_trajectories
 
     runs, evaluations = collection.runs(), collection.evals()
     if len(runs) + len(evaluations) != 1:
-        cells = ", ".join(str(run.folder.path) for run in runs[:_MAX_LISTED])
-        raise ConfigError(f"{name} is a table of {len(runs)} runs. Name one of them: {cells}, …")
-    if evaluations:
-        rows = [row for row in episode_rows(evaluations[0]) if row.stored]
-        ids = {row.id: row.name for row in rows}
-        return episode_detail(evaluations[0], _choose(name, episode, ids))
-    trajectories = {row.id: row.task.name for row in all_trajectories(runs[0])}
-    evaluated = run_episode_ids(runs[0])
-    id = _choose(name, episode, trajectories | evaluated)
-    return (run_episode_detail if id in evaluated else trajectory_detail)(runs[0], id)
-
-
-def _choose(name: str, episode: str, ids: dict[str, str]) -> str:
-    """Return the only id that is meant.
-
-    Raises:
-        ConfigError: if none or several are.
-    """
-    if episode in ids:
-        return episode
-    matches = [id for id, task in ids.items() if id.startswith(episode) or task == episode]
-    if len(matches) == 1:
-        return matches[0]
-    if not ids:
+        kind = "runs" if runs else "evaluations"
+        raise ConfigError(
+            describe_table(name, kind, [one.folder.path for one in (*runs, *evaluations)])
+        )
+    episodes = list[_StoredEpisode]()
+    for evaluation in evaluations:
+        for row in episode_rows(evaluation):
+            if row.stored:
+                read = partial(episode_detail, evaluation, row.id)
+                episodes.append(_StoredEpisode(row.id, row.name, row.success, row.end_reason, read))
+    for run in runs:
+        for trained in all_trajectories(run):
+            read = partial(trajectory_detail, run, trained.id)
+            episodes.append(
+                _StoredEpisode(
+                    trained.id, trained.task.name, trained.success, trained.end_reason, read
+                )
+            )
+        for row in run_episode_rows(run):
+            read = partial(run_episode_detail, run, row.id)
+            episodes.append(_StoredEpisode(row.id, row.name, row.success, row.end_reason, read))
+    if not episodes:
         raise ConfigError(
             f"{name} stores no episodes, so none can be shown. Runs store those selected by "
             "store.record: train with --set store.record=all."
         )
-    # The name of a task is easier to read than an id that begins with a hash.
-    counts = Counter(ids.values())
-    names = [task if task and counts[task] == 1 else id for id, task in ids.items()]
-    options = matches or names
-    choices = ", ".join(options[:_MAX_LISTED]) + ", …" * (len(options) > _MAX_LISTED)
+    return episodes
+
+
+def _short_names(episodes: Sequence[_StoredEpisode]) -> dict[str, str]:
+    """Return the name to type for each episode, by id: its task's name, if that is unique.
+
+    The name of a task is easier to read than an id that begins with a hash.
+    """
+    counts = Counter(one.task for one in episodes)
+    return {one.id: one.task if one.task and counts[one.task] == 1 else one.id for one in episodes}
+
+
+def _choose(name: str, episode: str, episodes: Sequence[_StoredEpisode]) -> _StoredEpisode:
+    """Return the only episode that is meant.
+
+    Raises:
+        ConfigError: if none or several are.
+    """
+    matches = [one for one in episodes if one.id == episode] or [
+        one for one in episodes if one.id.startswith(episode) or one.task == episode
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    names = list(_short_names(episodes).values())
+    options = [one.id for one in matches] or names
+    choices = ", ".join(options[:_MAX_NAMED]) + ", …" * (len(options) > _MAX_NAMED)
     problem = f"{len(matches)} episodes match" if matches else "there is no episode"
     meant = "" if matches else did_you_mean(episode, names)
     raise ConfigError(f"In {name}, {problem} {episode!r}. {meant}Choose one of: {choices}.")
+
+
+def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool) -> None:
+    """Print the stored episodes, failed ones first. JSON has all of them, a table the first."""
+    names = _short_names(episodes)
+    ordered = sorted(episodes, key=lambda one: one.success)
+    rows = [
+        {
+            "episode": names[one.id],
+            "id": one.id,
+            "success": one.success,
+            "end_reason": one.end_reason,
+            "failure": _failure_of(one),
+        }
+        for one in (ordered if as_json else ordered[:_MAX_LISTED])
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    grid = Table(Column("episode", overflow="fold"), "outcome", "failure or end reason")
+    for row in rows:
+        outcome = "solved" if row["success"] else "not solved"
+        reason = "" if row["success"] else row["failure"] or row["end_reason"]
+        grid.add_row(escape(str(row["episode"])), outcome, escape(str(reason)))
+    print_table_unwrapped(grid)
+    solved = sum(one.success for one in episodes)
+    say(f"{len(episodes)} stored episodes, {len(episodes) - solved} of them not solved.")
+    if len(rows) < len(episodes):
+        say(f"{len(episodes) - len(rows)} more are in the list of `coevo show {name} --json`.")
+    say(f"To print one: coevo show {name} {names[ordered[0].id]}")
+
+
+def _failure_of(episode: _StoredEpisode) -> str:
+    """Return the benchmark's diagnosis of a failed episode in words, or ""."""
+    failure = None if episode.success else episode.read().grade.failure
+    return failure.text if failure else ""
 
 
 def _print_episode(detail: TrajectoryDetail) -> None:

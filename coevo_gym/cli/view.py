@@ -12,6 +12,7 @@ import typer
 from coevo_gym.cli.output import REVEAL_HELP, say, say_to_stderr, show_activity
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import did_you_mean
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder
 
@@ -105,13 +106,19 @@ def view(
 
 def _open_source(name: str, temporary: Path) -> str | EvalFolder:
     """Return the name of a run or an evaluation; or ATIF files, as an evaluation."""
-    from coevo_gym.view.data.atif_files import find_atif_files, read_atif_files
+    from coevo_gym.view.data.atif_files import SUFFIXES, find_atif_files, read_atif_files
 
     if RunFolder.find(name) or EvalFolder.find(name) or not (files := find_atif_files(name)):
         if Path(name).is_file():
             raise ConfigError(
                 f"{name} is not a file of ATIF trajectories, which end in .json or .jsonl. Give "
                 "such a file, or the name of a run or an evaluation: `coevo runs list` prints them."
+            )
+        if Path(name).suffix in SUFFIXES and not Path(name).exists():
+            there = [str(path) for path in Path(name).parent.glob("*.json*")]
+            raise ConfigError(
+                f"There is no file {name!r}. {did_you_mean(name, there)}Give an ATIF file, or the "
+                "name of a run or an evaluation: `coevo runs list` prints them."
             )
         return name
     folder, ungraded = read_atif_files(name, files, temporary)

@@ -45,7 +45,7 @@ class TurnLabel(StrEnum):
     RESPONSE_MISMATCH = "response_mismatch"
     """The final state is right, but a required result is missing."""
     NOT_REACHED = "not_reached"
-    """The turn was not judged because an earlier turn failed or the episode ended before it."""
+    """The turn was not judged, for example because the episode ended before the end of the turn."""
 
 
 NO_FAILURES = frozenset({TurnLabel.PASS, TurnLabel.CORRECT_ABSTENTION, TurnLabel.NOT_REACHED})
@@ -95,7 +95,7 @@ class TurnFacts(NamedTuple):
     """The facts about a turn that determine its label.
 
     Attributes:
-        reached: True if the turn was judged.
+        reached: True if the turn was finished and compared, also if an earlier turn failed.
         reference: True if the turn required an action.
         calls: number of calls made, including refused calls.
         malformed: True if a call could not be parsed or executed.

@@ -7,6 +7,7 @@ PDF file embeds its fonts.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.provision import explain_missing
-from coevo_gym.runs.experiments.numbers import column
 from coevo_gym.runs.experiments.results import ResultTable
 from coevo_gym.runs.experiments.table_parts import CURVES
 from coevo_gym.store.folder import write_atomic
@@ -40,8 +40,10 @@ FORMATS = (".pdf", ".svg", ".png")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LONGEST = 44
 """Maximum number of characters of a label."""
-_ROW_IN = 0.22
+_ROW_IN = 0.26
 """Height of a row of results, in inches."""
+_LEGEND_ROW_IN = 0.16
+"""Height of a row of the legend, in inches."""
 _DPI = 300
 _STYLE: Mapping[str, Any] = {
     "axes.edgecolor": "#59636e",
@@ -168,8 +170,7 @@ def table_chart(table: ResultTable) -> CurveChart | RowChart:
         )
     stored = table.parts.get(CURVES, ()) if table.metric == SUCCESS else ()
     if not stored:
-        title, form = column(table.metric)
-        return RowChart(Axis(title, share="%" in form), list(rows.values()))
+        return RowChart(axis_of(table.metric), list(rows.values()))
     curves = curves_in_table(stored, {key: row.label for key, row in rows.items()})
     with_curves = {one["row"] for one in stored}
     levels = {row.label: row.mean for key, row in rows.items() if key not in with_curves}
@@ -211,10 +212,10 @@ def _draw_curves(chart: CurveChart, size: FigureSize) -> Figure:
             )
         elif curve.low:
             axes.vlines(curve.x, curve.low, curve.high, color=look.colour, linewidth=width)
-        marker = look.marker if len(curve.x) == 1 else ""
+        # The marker shows where a line ends, even if it ends in a gap between two dashes.
         handles += axes.plot(
             curve.x, curve.mean, color=look.colour, linestyle=look.dash, linewidth=width,
-            marker=marker, markersize=4,
+            marker=look.marker, markersize=4, markevery=[len(curve.x) - 1],
         )  # fmt: skip
         labels.append(curve.label)
     for style, (label, level) in enumerate(chart.levels.items(), start=len(chart.curves)):
@@ -228,12 +229,23 @@ def _draw_curves(chart: CurveChart, size: FigureSize) -> Figure:
         axes.set_ylim(max(0.0, low), min(1.0, high))
     axes.grid(axis="y")
     names = [_shorten(label) for label in labels]
-    per_row = max(1, int(_SIZES_IN[size][0] / (0.42 + 0.062 * max(map(len, names)))))
-    figure.legend(
-        handles, names, loc="outside upper left", ncols=min(len(names), per_row), handlelength=3.2,
-        columnspacing=1.2, borderaxespad=0.2,
-    )  # fmt: skip
+    rows = _add_legend(figure, handles, names)
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_IN * max(0, rows - 2))
     return figure
+
+
+def _add_legend(figure: Figure, handles: Sequence[Line2D], names: Sequence[str]) -> int:
+    """Add a legend with as few rows as fit above the chart, and return the number of rows."""
+    for rows in range(1, len(names) + 1):
+        columns = math.ceil(len(names) / rows)
+        legend = figure.legend(
+            handles, names, loc="outside upper left", ncols=columns, handlelength=2.6,
+            handletextpad=0.5, columnspacing=1.0, borderaxespad=0.2,
+        )  # fmt: skip
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return rows
+        legend.remove()
+    raise AssertionError("a chart has at least one line")
 
 
 def _draw_rows(chart: RowChart, size: FigureSize) -> Figure:
@@ -242,11 +254,11 @@ def _draw_rows(chart: RowChart, size: FigureSize) -> Figure:
         look = _look(y)
         if len(row.values) > 1:
             axes.plot(
-                row.values, [y] * len(row.values), color=look.colour, linestyle="", alpha=0.4,
-                marker=look.marker, markersize=3, markeredgewidth=0,
+                row.values, [y + _SHIFT] * len(row.values), color=look.colour, linestyle="",
+                alpha=0.5, marker=look.marker, markersize=3, markeredgewidth=0,
             )  # fmt: skip
         axes.errorbar(
-            [row.mean], [y], xerr=None if row.sd is None else [row.sd], color=look.colour,
+            [row.mean], [y - _SHIFT], xerr=None if row.sd is None else [row.sd], color=look.colour,
             marker=look.marker, markersize=5, linewidth=1.2, capsize=2,
         )  # fmt: skip
     axes.set_yticks(range(len(chart.rows)), [_shorten(row.label) for row in chart.rows])
@@ -256,6 +268,10 @@ def _draw_rows(chart: RowChart, size: FigureSize) -> Figure:
     _label_axis(axes.xaxis, chart.x, axes.set_xlabel)
     axes.grid(axis="x")
     return figure
+
+
+_SHIFT = 0.16
+"""Distance of the mean and of the seeds from the middle of a row, so that both can be seen."""
 
 
 def _make_axes(size: FigureSize, height: float) -> tuple[Figure, Axes]:

@@ -92,8 +92,8 @@ class Failure(NamedTuple):
     """The benchmark's own diagnosis of a failed episode. It names kinds, never expected values.
 
     Attributes:
-        label: the kind of failure in the turn that decided, such as ``state_mismatch``;
-            ``not_reached`` if the episode ended within this turn; "" if unknown.
+        label: kind of failure in the first failed turn, such as ``state_mismatch``; if no turn
+            failed, ``not_reached`` for the turn in which the episode ended; "" if unknown.
         turn: number of this turn, from 1; None if the task has a single request.
         modes: failure modes of the whole episode, most informative first.
     """
@@ -133,7 +133,8 @@ def failure_of(benchmark: str, episode: Trajectory | EvalTrajectory) -> Failure 
 def _deciding_turn(labels: Sequence[str], report: Mapping[str, Any]) -> int | None:
     """Return the index of the turn because of which an episode failed, or None if unknown.
 
-    The grader's verdicts decide if there are any, because it does not judge every kind of failure.
+    It is the first failed turn or, if none failed, the turn in which the episode ended. The
+    grader's verdicts decide if there are any, because it does not judge every kind of failure.
     """
     verdicts = report.get("verdicts")
     if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(labels):

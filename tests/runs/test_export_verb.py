@@ -106,8 +106,8 @@ def test_the_command_prints_its_files_and_refuses_to_replace_them(
         (("toyed", "--split=val", "--out=.", "--overwrite"), 2, "is not an export of episodes"),
         (
             ("toyed", "--split=val", "--out=evals/toyed/results.jsonl/x"),
-            1,
-            "StoreError: Cannot write",
+            2,
+            "Cannot create the folder evals/toyed/results.jsonl/x: ",
         ),
         (("toyed", "--split=val", "--format=atif", "-missing"), 3, "need the package atif"),
         (("toyed", "--split=val", "--format=parquet", "-missing"), 3, "need pyarrow"),

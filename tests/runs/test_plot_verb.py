@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.store.folder import read_json
+from coevo_gym.view.model.curves import average_points
 from tests.runs.conftest import ROOT, Coevo
 
 pytest.importorskip("matplotlib", reason="install the extra `[plot]`")
@@ -24,10 +26,10 @@ def again(finished: Path) -> Any:
     copies = []
 
     def copy(name: str, **settings: Any) -> Path:
-        folder = finished.with_name(name)
+        folder = finished.parent / name
         shutil.copytree(finished, folder)
         manifest = read_json(folder / "manifest.json")
-        manifest["config"] |= {"name": name, **settings}
+        manifest["config"] |= {"name": folder.name, **settings}
         (folder / "manifest.json").write_text(json.dumps(manifest))
         copies.append(folder)
         return folder
@@ -35,6 +37,8 @@ def again(finished: Path) -> Any:
     yield copy
     for folder in copies:
         shutil.rmtree(folder)
+        if folder.parent != finished.parent and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
 
 
 def test_a_run_is_plotted_and_one_seed_has_no_band(coevo: Coevo, tmp_path: Path) -> None:
@@ -62,6 +66,29 @@ def test_seeds_share_a_line_with_a_band(coevo: Coevo, tmp_path: Path, again: Any
     ]
 
 
+def test_unfinished_cells_of_a_table_are_left_out_and_named(
+    coevo: Coevo, tmp_path: Path, again: Any
+) -> None:
+    again("table/static-3")
+    unfinished = again("table/static-4", seed=4)
+    (unfinished / "summary.json").unlink()
+    target = str(tmp_path / "table.svg")
+    text = coevo("plot", "table", "--out", target)
+    assert "Left out, because they are not finished: table/static-4." in text
+    assert "static, coevolve: 1 seed." in text
+    assert "2 seeds" in coevo("plot", "table/static-3", "table/static-4", "--out", target)
+    (unfinished.with_name("static-3") / "summary.json").unlink()
+    text = coevo("plot", "table", "--out", target, code=2)
+    assert "No run of runs/table is finished." in text
+    assert "table/static-3, table/static-4" in text
+
+
+def test_curves_without_a_common_range_are_named() -> None:
+    short, late = [(0.0, 0.1), (654.0, 0.2)], [(693.0, 0.3), (900.0, 0.3)]
+    with pytest.raises(ConfigError, match="that of t/static-2 begins at 693, but that of t/static"):
+        average_points("static", {"t/static-1": short, "t/static-2": late})
+
+
 def test_what_can_be_plotted_is_listed(coevo: Coevo) -> None:
     text = coevo("plot", "toy-run", "--list")
     assert "success, score" in text
@@ -81,11 +108,25 @@ def test_what_can_be_plotted_is_listed(coevo: Coevo) -> None:
         ("plot toy-run --y los", "toy-run has no value of 'los' for the arm static (--y). Did you"),
         ("plot toy-run --x env_step", "Did you mean 'env_steps'? `coevo plot toy-run --list`"),
         ("plot toy-run --arm statc", "No run has the arm 'statc'. Did you mean 'static'? Arms:"),
+        ("plot toy-run --arm static= --out a.pdf", "--arm static= has an empty label"),
+        ("plot toy-run --arm static --arm static", "--arm static was passed twice"),
+        ("plot toy-run runs/toy-run", "toy-run was passed twice, but a run is one seed"),
+        ("plot toy-run --list --y nosuch", "--list only lists metrics. Omit --y, or omit --list"),
+        ("plot toy-run --list --out a.pdf", "--list only lists metrics. Omit --out"),
+        ("experiment controls --list --size page", "so it needs --plot"),
         ("plot toy-run --size poster", "'poster' is not one of 'column', 'page'"),
         ("plot toy-run --band se", "'se' is not one of 'sd', 'interval'"),
         ("experiment controls --plot a.jpg --budget tiny", "Figures are written as .pdf, .svg, .p"),
         ("experiment controls --plot nowhere/a.pdf", "Cannot write to nowhere/a.pdf"),
         ("experiment controls --plot a.pdf --dry-run", "Omit it with --list and --dry-run"),
+        (
+            f"experiment lm_first --from {ROOT}/results/rbc_webshop.jsonl --finished",
+            "contains none of the 6 cells of lm_first, such as static-1. It contains: ",
+        ),
+        (
+            f"experiment lm_first --from {ROOT}/pyproject.toml --finished",
+            "--from needs a .jsonl file of finished cells, got",
+        ),
         ("experiment controls --plot a.pdf --finished", "so there is nothing to plot"),
     ],
 )
@@ -141,3 +182,4 @@ def test_a_published_table_is_plotted(coevo: Coevo, tmp_path: Path) -> None:
     assert text.startswith("row,label,seeds,success")
     assert f"Figure: {target}" in text
     assert target.read_bytes().startswith(b"%PDF")
+    assert not Path("runs/rbc_webshop").exists()

@@ -37,6 +37,23 @@ def test_an_episode_is_printed_step_by_step_with_its_verdict(coevo: Coevo, tmp_p
     assert json.loads(coevo("show", "toyed", f"{line.id}.0", "--json"))["id"] == f"{line.id}.0"
 
 
+def test_without_an_episode_the_stored_ones_are_listed_failed_ones_first(
+    coevo: Coevo, tmp_path: Path
+) -> None:
+    coevo(*EVALUATE)
+    lines = list(EvalFolder(tmp_path / "evals" / "toyed").read_results().values())
+    episodes = json.loads(coevo("show", "toyed", "--json"))
+    assert sorted(one["id"] for one in episodes) == sorted(f"{line.id}.0" for line in lines)
+    assert [one["success"] for one in episodes] == sorted(line.success for line in lines)
+    output = coevo("show", "toyed")
+    assert all(line.name in output for line in lines)
+    failed = sum(not line.success for line in lines)
+    assert f"6 stored episodes, {failed} of them not solved." in output
+    command = output.split("To print one: coevo ")[1].split()
+    assert command == ["show", "toyed", episodes[0]["episode"]]
+    assert "step 1: action" in coevo(*command)
+
+
 def test_the_system_message_and_answers_of_a_language_model_are_printed(
     coevo: Coevo, tmp_path: Path
 ) -> None:
@@ -69,7 +86,7 @@ MISTAKES: dict[tuple[str, ...], tuple[str, ...]] = {
         "Did you mean 'toy/",
     ),
     ("show", "toyed", ""): ("6 episodes match ''", "Choose one of:"),
-    ("show", "toyed"): ("Missing argument 'EPISODE'", "--help"),
+    ("show", "toyed", "--reveal"): ("--reveal prints", "Name the episode"),
     ("show", "toyed", "x", "--revael"): ("No such option: --revael", "--reveal"),
     ("show", "broken.json", "x"): ("broken.json is a file", "coevo view broken.json"),
     ("view", "toyed", "--reveal", "--export", "all.html"): (
@@ -77,13 +94,13 @@ MISTAKES: dict[tuple[str, ...], tuple[str, ...]] = {
         "Leave out --export",
     ),
     ("view", "toyed", "--with-episodes"): ("--with-episodes only affects", "needs --export"),
-    ("view", "broken.json"): ("broken.json is not an ATIF trajectory", "EOF", "name of a run"),
+    ("view", "broken.json"): ("broken.json is not an ATIF trajectory: Invalid", "name of a run"),
     ("view", "wrong.json"): ("wrong.json is not", "steps.0.step_id", "name of a run"),
     ("view", "wrong.jsonl"): ("wrong.jsonl, line 1 is not", "steps.0.", "name of a run"),
     ("view", "other.json"): ("other.json is not", "schema_version", "name of a run"),
     ("view", "data.csv"): ("data.csv is not a file of ATIF", "coevo runs list"),
     ("view", "empty"): ("There is no run or evaluation 'empty'", "In evals/: toyed"),
-    ("view", "nosuch.json"): ("There is no run or evaluation 'nosuch.json'", "In evals/: toyed"),
+    ("view", "brokn.json"): ("There is no file 'brokn.json'. Did you mean 'broken.json'?",),
 }
 
 

@@ -138,5 +138,5 @@ def test_a_missing_extra_is_an_error_with_the_install_command(tmp_path: Path, mi
     )
     assert done.returncode == 3
     message = " ".join(done.stderr.split())
-    assert "pip install -e '" in message
+    assert "pip install -c '" in message
     assert "[serve]'" in message

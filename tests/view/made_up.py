@@ -560,6 +560,7 @@ def table_curves() -> dict[str, Any]:
 def ledger_brief() -> dict[str, Any]:
     return {
         "id": LEDGER, "benchmark": "webshop", "split": "val", "panel": "", "evals": ["a", "b"],
+        "names": ["a", "b"],
     }  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def test_exported_episodes_are_shown_like_those_of_their_evaluation(
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("{", "is not an ATIF trajectory: the file: Invalid JSON"),
+        ("{", "is not an ATIF trajectory: Invalid JSON"),
         ('{"steps": []}', "schema_version: Field required"),
         (json.dumps(FOREIGN | {"mood": 1}), "mood: Extra inputs are not permitted"),
         (json.dumps(FOREIGN | {"steps": [{"step_id": 1}]}), r"steps\.0\.source: Field required"),

@@ -17,6 +17,7 @@ import pytest
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split
+from coevo_gym.store.folder import read_json, write_json
 from coevo_gym.view.api import json_response
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export import write
@@ -84,6 +85,13 @@ def test_evaluation_episodes_are_omitted_unless_requested(
     one = restore_texts(export["answers"][pages[0]], export["texts"])
     assert "must not be used in training" in one["notice"]
     assert export["left_out"] == []
+
+
+def test_an_export_of_training_episodes_leaves_nothing_out(beside: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(beside / "evals" / EVAL, tmp_path / "trained")
+    config = read_json(folder / "config.json")
+    write_json(folder / "config.json", {**config, "split": "train"})
+    assert export_pages(Library([str(folder)]), tmp_path / "trained.html").left_out == []
 
 
 def test_an_export_contains_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:

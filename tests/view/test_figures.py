@@ -280,7 +280,7 @@ def test_runs_that_are_no_seeds_of_each_other_are_refused(
     with pytest.raises(ConfigError, match=message):
         mean_curves([*three, kitchen])
     late = logged(tmp_path, "late", [(3, 900, 0.5)], seed=9)
-    with pytest.raises(ConfigError, match="no common range: one begins at 900"):
+    with pytest.raises(ConfigError, match="no common range: that of late begins at 900"):
         mean_curves([*three, late])
 
 

@@ -32,7 +32,8 @@ Outcome = Literal[
     "not_reached",
 ]
 """Outcome of a turn. ``unchecked``: no reference calls in this turn; the middle three: the official
-kinds of error; ``not_reached``: an earlier turn failed, or the episode ended before this turn."""
+kinds of error; ``not_reached``: the turn does not count, because an earlier turn failed or the
+episode ended before the end of this turn."""
 
 _FAILED: Mapping[Outcome, TurnOutcome] = {
     "empty_turn_model_response": "empty",

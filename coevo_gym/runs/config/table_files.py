@@ -19,12 +19,13 @@ MAX_SEEDS = 10_000
 _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-def parse_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
+def parse_seeds(text: str | None, usual: Sequence[int], place: str = "--seeds") -> tuple[int, ...]:
     """Parse a number or a list of seeds.
 
     Args:
         text: a number of seeds, or a list with commas and ranges; None for the default seeds.
         usual: the default seeds, fixed in advance. More seeds continue from the largest.
+        place: option or key that the text comes from, for messages.
 
     Raises:
         ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
@@ -41,20 +42,25 @@ def parse_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
         n, last = int(text), max(usual, default=0)
         parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
     else:
-        parts = [_parse_range(part.strip(), text) for part in text.rstrip(",").split(",")]
+        parts = [
+            _parse_range(part.strip(), f"{place} {text}") for part in text.rstrip(",").split(",")
+        ]
     if sum(map(len, parts)) > MAX_SEEDS:
-        raise ConfigError(f"--seeds {text}: at most {MAX_SEEDS:,} seeds are allowed.")
+        raise ConfigError(f"{place} {text}: at most {MAX_SEEDS:,} seeds are allowed.")
     seeds = [seed for part in parts for seed in part]
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"--seeds {text}: pass at least one seed, and each seed only once.")
+        raise ConfigError(
+            f"{place} {text}: give at least one seed, each only once, and ranges from the smaller "
+            "to the larger seed."
+        )
     return tuple(seeds)
 
 
-def _parse_range(part: str, text: str) -> Sequence[int]:
+def _parse_range(part: str, where: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:
         raise ConfigError(
-            f"--seeds {text}: {part!r} is not a seed. Pass a number of seeds (such as 3) or a list "
+            f"{where}: {part!r} is not a seed. Pass a number of seeds (such as 3) or a list "
             "of seeds (such as 401-420 or 1,4,9)."
         )
     first = int(match[1])
@@ -79,16 +85,28 @@ def explain_file_errors(path: Path, error: ValidationError, model: type[BaseMode
     An unknown key gets a suggestion from the keys that ``model``, the class of the whole file,
     knows at its place. Entries of lists are counted from 1.
     """
-    problems = (_explain(detail, model) for detail in error.errors())
+    details = error.errors()
+    places = [detail["loc"] for detail in details]
+    problems = (
+        _explain(detail, model)
+        for detail in details
+        # A list without a valid entry is also reported as too short.
+        if detail["type"] != "too_short"
+        or not any(place[:-1][: len(detail["loc"])] == detail["loc"] for place in places)
+    )
     return ConfigError(f"{path}: {'; '.join(problems)}")
 
 
 def _explain(detail: ErrorDetails, model: type[BaseModel]) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     place = ".".join(str(part + 1 if isinstance(part, int) else part) for part in detail["loc"])
+    if detail["type"] == "missing":
+        return f"{place} is missing"
+    if detail["type"] == "too_short":
+        return f"{place} is empty. Add at least one entry"
     if detail["type"] != "extra_forbidden":
-        value = detail["input"]
-        short = isinstance(value, str | int | float) and detail["type"] != "missing"
+        value, message = detail["input"], message.removesuffix(".")
+        short = isinstance(value, str | int | float) and str(value) not in message
         return f"{place or 'the table'}: {message}" + (f", got {value!r}" if short else "")
     key, root = str(detail["loc"][-1]), model
     for part in detail["loc"][:-1]:

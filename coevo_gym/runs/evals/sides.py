@@ -24,6 +24,8 @@ from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.store.reader import EvaluatedTask, RunReader
 
 Source = RunFolder | EvalFolder
+_MAX_LISTED = 8
+"""Maximum number of a table's cells in a message."""
 
 
 def find_sides(
@@ -169,13 +171,45 @@ def find_run_or_eval(name: str) -> Source:
         )
     source = run or evaluation
     if source is None:
-        known = RunFolder.names(), EvalFolder.names()
-        runs, evaluations = (", ".join(names) or "none" for names in known)
-        raise ConfigError(
-            f"There is no run or evaluation {name!r}. {did_you_mean(name, [*known[0], *known[1]])}"
-            f"In {RUNS}/: {runs}. In {EVALS}/: {evaluations}."
-        )
+        for kind, cells in (
+            ("runs", [run.path for run in RunFolder.of_table(Path(name))]),
+            ("runs", [run.path for run in RunFolder.of_table(RUNS / name)]),
+            ("evaluations", [one.path for one in EvalFolder.of_table(Path(name))]),
+            ("evaluations", [one.path for one in EvalFolder.of_table(EVALS / name)]),
+        ):
+            if cells:
+                raise ConfigError(describe_table(name, kind, cells))
+        raise ConfigError(_describe_unknown(name))
     return source
+
+
+def describe_table(name: str, kind: str, cells: Sequence[Path]) -> str:
+    """Return a message that asks for one cell of a table instead of the table.
+
+    Args:
+        name: name of the table, as the user gave it.
+        kind: ``runs`` or ``evaluations``.
+        cells: folders of the cells, at least one.
+    """
+    more = ", …" * (len(cells) > _MAX_LISTED)
+    return (
+        f"{name} is a table of {len(cells)} {kind}. Name one of them: "
+        f"{', '.join(map(str, cells[:_MAX_LISTED]))}{more}."
+    )
+
+
+def _describe_unknown(name: str) -> str:
+    """Return a message about a name that is unknown, with all names of runs and evaluations."""
+    places, known = [], list[str]()
+    for folder, names, tables in (
+        (RUNS, RunFolder.names(), RunFolder.table_folders()),
+        (EVALS, EvalFolder.names(), EvalFolder.table_folders()),
+    ):
+        table_names = [table.name for table in tables]
+        known += [*names, *table_names]
+        entries = [*names, *(f"{table} (a table)" for table in table_names)]
+        places.append(f"In {folder}/: {', '.join(entries) or 'none'}.")
+    return f"There is no run or evaluation {name!r}. {did_you_mean(name, known)}{' '.join(places)}"
 
 
 def _sides_of_run(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:

@@ -17,7 +17,7 @@ from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS
 from coevo_gym.runs.config.table_files import parse_seeds
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
-from coevo_gym.runs.experiments.records import CellRecord, read_record, read_records
+from coevo_gym.runs.experiments.records import ENDING, CellRecord, read_record, read_records
 from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, check_folder_name
 from coevo_gym.store.secrets import redact_secrets
@@ -29,6 +29,8 @@ OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
 """Explorer settings that have an effect only for model-based explorers."""
 NAMED = ("name", "arms", "arm")
 """Settings that identify the arm; they may differ between cells that share their start."""
+_MAX_LISTED = 8
+"""Maximum number of cells in a message."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,8 @@ def choose_cells(
     ``records`` is a file with records of finished cells.
 
     Raises:
-        ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
+        ConfigError: if budget, row or seed is invalid, the name is not a valid folder name, or the
+            file of records contains none of the cells.
         StoreError: if the file of records cannot be read.
     """
     size = find_budget(experiment, budget)
@@ -210,7 +213,30 @@ def choose_cells(
         runs / (name or "-".join(parts)),
         tuple(sets),
     )
-    return chosen if records is None else replace(chosen, kept=read_records(records))
+    return chosen if records is None else _use_records(chosen, records)
+
+
+def _use_records(chosen: Chosen, path: Path) -> Chosen:
+    """Use the records in a file instead of runs.
+
+    Raises:
+        ConfigError: if the file is of another kind, or contains none of the chosen cells.
+    """
+    name = chosen.experiment.name
+    if path.suffix != ENDING:
+        raise ConfigError(
+            f"--from needs a {ENDING} file of finished cells, got {path}. `coevo experiment {name} "
+            f"--export {name}{ENDING}` writes such a file."
+        )
+    chosen = replace(chosen, kept=read_records(path))
+    cells = chosen.cells()
+    if cells and not any(cell.kept for cell in cells):
+        there = ", ".join([*chosen.kept][:_MAX_LISTED]) + ", …" * (len(chosen.kept) > _MAX_LISTED)
+        raise ConfigError(
+            f"{path} contains none of the {len(cells)} cells of {name}, such as {cells[0].name}. "
+            f"It contains: {there or 'nothing'}. Choose another file, --rows or --seeds."
+        )
+    return chosen
 
 
 def find_budget(experiment: Experiment, budget: str | None) -> Size:

@@ -20,6 +20,7 @@ from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve_cell
 from coevo_gym.runs.experiments.definition import Experiment, Size
+from coevo_gym.runs.planning.device import is_for_gpu
 
 OFFICIAL = "official"
 """Word in an installation's ``data`` that stands for official data instead of built-in data."""
@@ -90,6 +91,8 @@ def _run_needs(config: RunConfig) -> Iterator[Need]:
     kind, path = config.policy.kind, config.policy.model.path
     if kind in LANGUAGE_MODELS:
         yield from _model_needs(kind, path)
+        if is_for_gpu(config.policy):
+            yield _gpu_need()
     for arm in arm_configs(config).values():
         yield from _explorer_needs(config, arm)
 
@@ -103,15 +106,20 @@ def _explorer_needs(config: RunConfig, arm: ArmConfig) -> Iterator[Need]:
             yield Need(f"an endpoint with {model.endpoint.model or 'a model'}")
         else:
             yield from _model_needs(model.kind, model.model.path)
+            if model.kind == "vllm":
+                yield _gpu_need()
 
 
 def _model_needs(kind: str, path: str) -> Iterator[Need]:
-    import torch
-
     yield Need(path, "" if _is_model_here(path) else "it is not on this machine")
     if kind in ("vllm", "vllm_server") and find_spec("vllm") is None:
         yield Need("vLLM", "it is not installed (pip install coevo_gym[vllm])")
-    yield Need("a GPU", "" if torch.cuda.is_available() else "there is none")
+
+
+def _gpu_need() -> Need:
+    import torch
+
+    return Need("a GPU", "" if torch.cuda.is_available() else "there is none")
 
 
 def _is_model_here(path: str) -> bool:

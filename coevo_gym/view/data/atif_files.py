@@ -26,7 +26,8 @@ from coevo_gym.store.reader import EvaluatedTask
 from coevo_gym.view.data.atif import import_atif
 from coevo_gym.view.library import folder_name
 
-_SUFFIXES = (".json", ".jsonl")
+SUFFIXES = (".json", ".jsonl")
+"""File name extensions of ATIF files."""
 _MAX_CHARS = 4_000_000
 _POLICY = "agent"
 
@@ -52,7 +53,7 @@ class ForeignEpisode(NamedTuple):
 def find_atif_files(name: str) -> list[Path]:
     """Return the ATIF files at a path: a file, or the files in a folder. [] for other names."""
     path = Path(name)
-    if path.is_file() and path.suffix in _SUFFIXES:
+    if path.is_file() and path.suffix in SUFFIXES:
         return [path]
     if not path.is_dir() or (path / "manifest.json").exists() or (path / "config.json").exists():
         return []
@@ -60,7 +61,7 @@ def find_atif_files(name: str) -> list[Path]:
         file
         for folder in (path, *(one for one in path.iterdir() if one.is_dir()))
         for file in folder.iterdir()
-        if file.suffix in _SUFFIXES and file.name != "export.json" and _is_atif(file)
+        if file.suffix in SUFFIXES and file.name != "export.json" and _is_atif(file)
     )
 
 
@@ -125,9 +126,9 @@ def _episodes_of(file: Path) -> Iterator[ForeignEpisode]:
             whole = trajectory_type.model_validate_json(line).to_json_dict()
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
+            place = ".".join(map(str, first["loc"]))
             raise ConfigError(
-                f"{where} is not an ATIF trajectory: {place}: {first['msg']}. See "
+                f"{where} is not an ATIF trajectory: {place and f'{place}: '}{first['msg']}. See "
                 "https://github.com/harbor-framework/harbor for the format, or give the name of a "
                 "run."
             ) from error

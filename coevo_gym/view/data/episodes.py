@@ -139,19 +139,21 @@ def check_filter(name: str, wanted: EpisodeFilter, counts: StoredCounts, n: int)
             f"{name} stores no episodes. Runs store those selected by store.record: train with "
             "--set store.record=all, or store.record=signals for groups with a signal."
         )
-    tasks = [*counts.tasks, *counts.tasks.values()]
+    tasks = [*counts.tasks, *counts.tasks.values()]  # names before ids
     for what, names, known in (("arm", wanted.arms, [*counts.arms]), ("task", wanted.tasks, tasks)):
         for one in names:
             if one not in known:
                 raise ConfigError(
                     f"{name} has no episodes of the {what} {one!r}. {did_you_mean(one, known)}"
-                    f"Stored: {', '.join(known[:_MAX_LISTED])}."
+                    f"Stored: {', '.join(known[:_MAX_LISTED])}"
+                    f"{', …' if len(known) > _MAX_LISTED else '.'}"
                 )
     totals = ", ".join(f"{n:,} {split}" for split, n in sorted(counts.splits.items()))
     if not set(wanted.splits) & counts.splits.keys():
+        options = " ".join(f"--split {split}" for split in sorted(counts.splits))
         raise ConfigError(
             f"{name} has no episodes of {' or '.join(wanted.splits)} tasks, but {totals}. Pass "
-            f"--split {min(counts.splits)} to export those. Episodes of held-out tasks are marked "
+            f"{options} to export those. Episodes of held-out tasks are marked "
             "in each row, and cannot be used for training."
         )
     if not n:

@@ -129,9 +129,15 @@ def export_episodes(
     export = DataExport(target, format)
     files = _FORMATS[format](collection)
     part = target.with_name(f".{target.name}.part-{os.getpid()}")
-    with raise_store_errors(target):
+    try:
         target.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(
+            f"Cannot create the folder {target}: {reason}. Choose another --out."
+        ) from error
+    with raise_store_errors(target):
         try:
             counts, sinks = StoredCounts(), dict[str, _Sink]()
             try:

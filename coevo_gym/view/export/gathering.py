@@ -123,6 +123,19 @@ def pages_to_export(
     yield from filter(None, chain.from_iterable(zip_longest(*parts)))
 
 
+def has_held_out_episodes(collection: RunCollection) -> bool:
+    """Return True if an export leaves out episodes of evaluations on held-out tasks by default."""
+    for run in collection.runs():
+        with suppress(Refusal):
+            if run.config.evaluation.split != Split.TRAIN and run_episode_ids(run):
+                return True
+    for evaluation in collection.evals():
+        with suppress(Refusal):
+            if evaluation.config["split"] != Split.TRAIN and evaluation.episode_lines:
+                return True
+    return False
+
+
 def _list_if_readable(pages: Iterator[ExportedPage]) -> list[ExportedPage]:
     with suppress(Refusal):
         return list(pages)

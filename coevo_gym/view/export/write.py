@@ -31,6 +31,7 @@ from coevo_gym.view.api import about
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.gathering import (
     Response,
+    has_held_out_episodes,
     page_response,
     pages_to_export,
     render_plain_pages,
@@ -370,8 +371,8 @@ class _Export:
             home=collection.library.home,
             without=NOT_IN_REPORT if report else (),
         )
-        evals = any(evaluation.folder.results.is_file() for evaluation in collection.evals())
-        self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
+        leaves_out = not held_out and has_held_out_episodes(collection)
+        self._left_out = [WITHOUT_EPISODES] if leaves_out else []
         if report:
             self._left_out = [f"Reports omit episodes and walks; see `coevo view {names[0]}`."]
         self._written = 0

@@ -148,26 +148,33 @@ def mean_curves(
     _check_benchmarks(runs)
     curves = []
     for label, members in _group_seeds(runs, arms).items():
-        points = [_points(member, x, y, runs) for member in members]
+        points = {member.run.name: _points(member, x, y, runs) for member in members}
         curves.append(average_points(label, points, band))
     return curves
 
 
-def average_points(label: str, curves: Sequence[Points], band: Band = "sd") -> MeanCurve:
+def average_points(label: str, seeds: Mapping[str, Points], band: Band = "sd") -> MeanCurve:
     """Return the mean of one arm's curves, one for each seed.
+
+    Args:
+        label: name of the mean.
+        seeds: the curves, keyed by the name of the run or the seed.
+        band: kind of the band around the mean.
 
     Raises:
         ConfigError: if the curves have no common range.
     """
-    xs = [np.array([x for x, _ in points]) for points in curves]
-    ys = [np.array([y for _, y in points]) for points in curves]
-    if len(curves) == 1:
+    xs = [np.array([x for x, _ in points]) for points in seeds.values()]
+    ys = [np.array([y for _, y in points]) for points in seeds.values()]
+    if len(seeds) == 1:
         return MeanCurve(label, 1, tuple(xs[0].tolist()), tuple(ys[0].tolist()))
     first, last = max(x[0] for x in xs), min(x[-1] for x in xs)
     if first > last:
+        latest = max(seeds, key=lambda name: seeds[name][0][0])
+        shortest = min(seeds, key=lambda name: seeds[name][-1][0])
         raise ConfigError(
-            f"The curves of {label} have no common range: one begins at {first:g}, and another "
-            f"ends at {last:g}. Leave out one of the runs."
+            f"The curves of {label} have no common range: that of {latest} begins at {first:g}, "
+            f"but that of {shortest} ends at {last:g}. Leave out {shortest}, or resume it."
         )
     grid = np.unique(np.concatenate([x[(x >= first) & (x <= last)] for x in xs]))
     if len(grid) > MAX_POINTS:
@@ -176,7 +183,7 @@ def average_points(label: str, curves: Sequence[Points], band: Band = "sd") -> M
     mean, half = values.mean(axis=0), _half_width(values, band)
     low, high = ((), ()) if half is None else (mean - half, mean + half)
     return MeanCurve(
-        label, len(curves), *(tuple(map(float, one)) for one in (grid, mean, low, high))
+        label, len(seeds), *(tuple(map(float, one)) for one in (grid, mean, low, high))
     )
 
 
@@ -189,10 +196,11 @@ def curves_in_table(
         stored: the table's part ``curves``.
         labels: labels of the rows by key; others keep their key.
     """
-    by_row: dict[str, list[list[tuple[float, float]]]] = {}
+    by_row: dict[str, dict[str, Points]] = {}
     for one in stored:
         pairs = zip(one["env_steps"], one["success"], strict=True)
-        by_row.setdefault(one["row"], []).append([(x, y) for x, y in pairs if y is not None])
+        points = [(x, y) for x, y in pairs if y is not None]
+        by_row.setdefault(one["row"], {})[f"seed {one['seed']}"] = points
     return [average_points(labels.get(row, row), points) for row, points in by_row.items()]
 
 

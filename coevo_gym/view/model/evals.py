@@ -363,6 +363,19 @@ def run_episode_ids(run: ShownRun) -> dict[str, str]:
     return {".".join(map(str, place)): name or "" for *place, name in rows}
 
 
+def run_episode_rows(run: ShownRun) -> list[EpisodeRow]:
+    """Return the rows of all episodes that a run stored in its evaluations."""
+    with raise_as_damaged():
+        places = run.query_rows(
+            "SELECT arm, step FROM evaluations WHERE body IS NOT NULL GROUP BY arm, step "
+            "ORDER BY min(rowid)"
+        )
+        tasks = {task.id: task for task in run.reader.evaluated_tasks()}
+        return [
+            row for arm, step in places for row in _rows_at(run, arm, step, tasks) if row.stored
+        ]
+
+
 def run_episode_detail(run: ShownRun, id: str) -> TrajectoryDetail:
     """Return an episode of one of a run's evaluations; see :func:`run_episode_ids`.
 
@@ -376,13 +389,8 @@ def run_episode_detail(run: ShownRun, id: str) -> TrajectoryDetail:
     step = rest.partition(".")[0]
     number = int(step) if step.isdecimal() and len(step) < 13 else -1
     with raise_as_damaged():
-        reader = run.reader
-        tasks = {task.id: task for task in reader.evaluated_tasks()}
-        stored = reader.stored_eval_episodes(arm, number)
-        rows = [
-            _run_episode_row(f"{arm}.{step}", one, tasks.get(one.task_id), stored)
-            for one in reader.evaluation(arm, number)
-        ]
+        tasks = {task.id: task for task in run.reader.evaluated_tasks()}
+        rows = _rows_at(run, arm, number, tasks)
     config = run.config
     return _stored_detail(
         run,
@@ -398,6 +406,18 @@ def run_episode_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         form=f"ARM.STEP.TASK.SAMPLE. It stores them with store.record = 'all', and has "
         f"store.record = {config.store.record!r}",
     )
+
+
+def _rows_at(
+    run: ShownRun, arm: str, step: int, tasks: Mapping[str, EvaluatedTask]
+) -> list[EpisodeRow]:
+    """Return the rows of the episodes of one of a run's evaluations."""
+    reader = run.reader
+    stored = reader.stored_eval_episodes(arm, step)
+    return [
+        _run_episode_row(f"{arm}.{step}", one, tasks.get(one.task_id), stored)
+        for one in reader.evaluation(arm, step)
+    ]
 
 
 def _run_episode_row(

@@ -49,6 +49,7 @@ class LedgerBrief(Shape):
         split: split of the tasks.
         panel: name and hash of the declared panel, or "".
         evals: ids of the evaluations, in the order of the list of evaluations.
+        names: names of the evaluations, in the same order.
     """
 
     id: str
@@ -56,6 +57,7 @@ class LedgerBrief(Shape):
     split: str
     panel: str
     evals: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 class TableList(Shape):
@@ -310,6 +312,7 @@ def _ledgers(collection: RunCollection) -> Iterator[LedgerBrief]:
                 split=split,
                 panel=panel,
                 evals=tuple(one.id for one in evals),
+                names=tuple(one.name for one in evals),
             )
 
 

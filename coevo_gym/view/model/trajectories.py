@@ -39,8 +39,8 @@ class FailureView(Shape):
     """The benchmark's own diagnosis of a failed episode, without expected values.
 
     Attributes:
-        label: kind of failure in the turn that decided, such as ``state_mismatch``;
-            ``not_reached`` if the episode ended within this turn; "" if unknown.
+        label: kind of failure in the first failed turn, such as ``state_mismatch``; if no turn
+            failed, ``not_reached`` for the turn in which the episode ended; "" if unknown.
         turn: number of this turn, from 1; null if the task has a single request.
         modes: failure modes of the whole episode, most informative first.
         text: the label with its turn, or the first mode.

@@ -69,6 +69,10 @@ def table(name: str = "mine") -> dict[str, Any]:
     return content
 
 
+def stored_bytes() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path("evals").rglob("*") if path.is_file()}
+
+
 def endpoint_entry(server: FakeOpenAI, name: str = "remote", **settings: object) -> str:
     sets = {
         "policy.endpoint.base_url": server.url,
@@ -103,6 +107,16 @@ def test_a_table_has_a_result_for_each_model_and_benchmark(coevo: Coevo) -> None
     # Reference solutions are played once per task, however many samples the file asks for.
     assert EvalFolder.of("mine/reference-practice-1").read_config()["samples"] == 1
     assert EvalFolder.of("mine/random-practice-1").read_config()["samples"] == 2
+
+
+def test_a_table_is_listed_and_suggested_beside_single_evaluations(coevo: Coevo) -> None:
+    coevo("eval", write(FIVE + MODELS + TOY))
+    text = coevo("view", "mein", code=2)
+    assert "There is no run or evaluation 'mein'. Did you mean 'mine'? In runs/: none." in text
+    assert "In evals/: mine (a table)." in text
+    for command in (("show", "mine"), ("compare", "mine", "mine/random-toy-val-0")):
+        text = coevo(*command, code=2)
+        assert "mine is a table of 6 evaluations. Name one of them: evals/mine/random-pra" in text
 
 
 def test_each_cell_is_an_ordinary_evaluation(coevo: Coevo) -> None:
@@ -154,7 +168,7 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_goes_on_later(coevo: Coe
         file = write(FIVE + down + MODELS + SHOP)
     settings = ("--set", "benchmark.max_steps=2")
     text = coevo("eval", file, *settings, code=1)
-    assert "1 of 3 cells failed. Run the same command to continue them." in text
+    assert "1 of 3 cells failed for the reasons above. Solve these problems, then run the" in text
     assert "│ remote    │ failed" in text
     assert "remote on webshop-val, seed 0: failed. ModelError: fake at http://127.0.0.1" in text
     whole = table()
@@ -217,10 +231,13 @@ def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> 
 def test_settings_that_changed_are_named_and_nothing_is_lost(coevo: Coevo) -> None:
     file = write(FIVE + MODELS + TOY)
     coevo("eval", file)
-    text = coevo("eval", file, "-n", "4", code=1)
-    assert "n_tasks: 5 there, 4 now" in text
+    before = stored_bytes()
+    text = coevo("eval", file, "-n", "4", code=2)
+    assert "evals/mine contains a table with other settings; 6 of 6 cells differ." in text
+    assert text.count("n_tasks: 5 there, 4 now (random-toy-val-0)") == 1
     assert "Choose another --name" in text
-    assert len(EvalFolder.of("mine/random-toy-val-0").read_results()) == 5
+    assert "6 of 6 cells differ" in coevo("eval", file, "-n", "4", "--dry-run", code=2)
+    assert stored_bytes() == before
     coevo("eval", file, "-n", "4", "--name", "shorter")
     assert table("shorter")["finished"]
     coevo("eval", file, "-n", "4", "--overwrite")
@@ -348,7 +365,16 @@ MISTAKES = {
         MODEL + '[[benchmarks]]\nbenchmark = "toy"\nsample = 3\n',
         "benchmarks.1.sample: there is no key 'sample'. Did you mean 'samples'?",
     ),
-    "no model": (BENCHMARK, "models: Field required"),
+    "no model": (BENCHMARK, "mine.toml: models is missing"),
+    "empty list of models": (f"models = []\n{BENCHMARK}", "models is empty. Add at least one"),
+    "only a wrong model": (
+        '[[models]]\npolcy = "random"\n',
+        "no key 'polcy'. Did you mean 'policy'?; benchmarks is missing\n",
+    ),
+    "descending seeds": (
+        f'seeds = "3-1"\n{MODEL}{BENCHMARK}',
+        "seeds: seeds 3-1: give at least one seed, each only once, and ranges from the smaller",
+    ),
     "no policy": (f'[[models]]\nname = "x"\n{BENCHMARK}', "policy = '' is not a model"),
     "unknown policy": (
         f'[[models]]\npolicy = "open:gpt"\n{BENCHMARK}',

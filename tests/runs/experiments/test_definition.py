@@ -164,7 +164,7 @@ def test_a_row_label_shows_the_value_set_at_each_budget() -> None:
 
 
 WRONG = [
-    ('title = "x"', "benchmarks: Field required"),
+    ('title = "x"', "benchmarks is missing"),
     ("colour = 1", "colour: there is no key 'colour'. Did you mean 'columns'?"),
     ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
     ('baselines = ["none"]', "row 'static' has an unknown baseline, 'none'"),
@@ -225,6 +225,8 @@ def test_the_needs_of_a_table_include_data_models_and_endpoints() -> None:
         need.what for need in needs_of(load_experiment("coevolve_table12"), "webshop", "small")
     }
     assert {"an endpoint with qwen-plus", "an endpoint with qwen3-max"} <= asked
+    small_model = {need.what for need in needs_of(load_experiment("lm_first"), "webshop", "small")}
+    assert small_model == {"webshop", "smollm2"}
     needs = needs_of(load_experiment("coevolve_table6"), "webshop", "tiny")
     assert [need.what for need in needs] == ["webshop", "alfworld"]
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.core.benchmark import benchmark_specs, find_spec_by_any_name
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.own_code import absolute_import_path
 from coevo_gym.core.panel import Panel
 from coevo_gym.core.registry import did_you_mean, suggest
@@ -41,7 +42,14 @@ from coevo_gym.runs.policies import MODEL_KINDS, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.table import RANDOM, SCRIPTED, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
-from coevo_gym.store.folder import NAME, NAME_RULE, RunFolder, check_folder_name, read_json
+from coevo_gym.store.folder import (
+    NAME,
+    NAME_RULE,
+    RunFolder,
+    check_folder_name,
+    read_json,
+    read_lines,
+)
 
 ENDING = ".toml"
 """File name extension of definitions."""
@@ -457,6 +465,11 @@ def _check_benchmark(where: str, entry: BenchmarkEntry, folder: Path) -> None:
                 f"{where}: there is no file {name!r} in {folder}. Paths in the file are relative "
                 "to it."
             )
+        try:
+            for number, row in enumerate(read_lines(folder / name), start=1):
+                refuse_marked(row, "become a row", f"{name}, line {number}")
+        except SplitLeakError as error:
+            raise ConfigError(f"{where}: {error}") from error
         return
     if (spec := find_spec_by_any_name(name)) is None:
         names = [spec.name for spec in benchmark_specs()]
@@ -559,7 +572,7 @@ def _split_setting(item: str) -> tuple[str, str]:
 
 def _seeds_from(seeds: Any) -> Any:
     if isinstance(seeds, str):
-        return parse_seeds(seeds, ())
+        return parse_seeds(seeds, (), "seeds")
     if isinstance(seeds, list):
         if len(seeds) > MAX_SEEDS:
             raise ValueError(f"at most {MAX_SEEDS:,} seeds are allowed")

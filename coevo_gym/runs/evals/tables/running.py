@@ -56,7 +56,12 @@ def plan_eval_table(table: EvalTableDefinition, *, fresh: bool = False) -> list[
     """Return what is left to do in each cell, without running anything.
 
     Weights of trained runs are loaded, but no model is.
+
+    Raises:
+        ConfigError: if the table would be refused because of :func:`refuse_changed_table`.
     """
+    if not fresh:
+        refuse_changed_table(table)
     return [_plan_cell(cell, fresh=fresh) for cell in table.cells]
 
 
@@ -73,6 +78,38 @@ def _plan_cell(cell: EvalCell, *, fresh: bool) -> PlannedCell:
         return PlannedCell(cell, done, problem=describe_error(error))
     where = "" if there is None else str(there.path)
     return PlannedCell(cell, done, total, steps, costs, where)
+
+
+def refuse_changed_table(table: EvalTableDefinition) -> None:
+    """Refuse to continue a table whose evaluations were started with other settings.
+
+    Cells that cannot be run for another reason are left out.
+
+    Raises:
+        ConfigError: if an evaluation in the table's folder has other settings.
+    """
+    changed: dict[str, list[str]] = {}
+    for cell in table.cells:
+        if not cell.folder.config.is_file():
+            continue
+        try:
+            changes = list_differences(cell.folder.read_config(), identity(cell.make_job()))
+        except _FAULTS:
+            continue
+        if changes:
+            changed[cell.name] = changes
+    if not changed:
+        return
+    # Cells mostly differ in the same settings, so each setting is listed once.
+    by_setting: dict[str, str] = {}
+    for name, changes in changed.items():
+        for change in changes:
+            by_setting.setdefault(change.partition(": ")[0], f"{change} ({name})")
+    raise ConfigError(
+        f"{table.folder} contains a table with other settings; {len(changed)} of "
+        f"{len(table.cells)} cells differ. {join_differences(list(by_setting.values()))}. Choose "
+        "another --name, or pass --overwrite to delete the cells and start over."
+    )
 
 
 def estimate_table_costs(table: EvalTableDefinition, *, fresh: bool = False) -> list[CostEstimate]:
@@ -95,7 +132,8 @@ def run_eval_table(
 
     A cell that fails does not stop the others; the table contains its reason, and the same call
     continues it later. Before a cell is run, an identical finished evaluation in ``evals/`` is
-    looked for; if there is one, the cell's folder becomes a link to it.
+    looked for; if there is one, the cell's folder becomes a link to it. A table whose cells were
+    started with other settings is refused before anything is written.
 
     Args:
         table: the table.
@@ -105,10 +143,12 @@ def run_eval_table(
 
     Raises:
         KeyboardInterrupt: if a stop was requested; the table's files are written first.
-        ConfigError: if the table may cost money and ``agreed`` is False, or results of one column
-            cannot be compared.
+        ConfigError: if the table may cost money and ``agreed`` is False, or its folder contains
+            evaluations with other settings.
         StoreError: if a file of the table cannot be written.
     """
+    if not overwrite:
+        refuse_changed_table(table)
     if not agreed:
         refuse_if_paid(estimate_table_costs(table, fresh=overwrite))
     problems: dict[str, str] = {}
@@ -156,12 +196,6 @@ def _run_cell(
         if there is not None and link_cell(folder.path, there.path):
             progress.say(f"{progress.name}: the identical evaluation {there.path} is used.")
     if folder.path.is_symlink():
-        if changes := list_differences(folder.read_config(), identity(job)):
-            raise ConfigError(
-                f"{folder.path} is a link to another table's evaluation with other settings. "
-                f"{join_differences(changes)}. Delete the link, choose another --name, or pass "
-                "--overwrite."
-            )
         return False
     before = 0 if overwrite else len(folder.read_results())
     if before:

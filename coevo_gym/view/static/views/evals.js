@@ -15,11 +15,10 @@
   /** Maximum number of drawn types; the ones with the most tasks are drawn. */
   const MOST_TYPES = 24;
 
-  /** Success by task type, one kind of type at a time. */
+  /** Success by task type, one kind of type at a time; there is at least one. */
   const ByType = ({ types, hrefOf, all }) => {
     const kinds = [...new Set(types.map(({ kind }) => kind))];
     const [chosen, choose] = useState("");
-    if (!kinds.length) return html`<${Empty} title="The types of these tasks are unknown." />`;
     const kind = kinds.includes(chosen) ? chosen : kinds[0];
     const mine = types.filter((one) => one.kind === kind);
     const shown = mine.length > MOST_TYPES ? d3.sort(mine, ({ tasks }) => -tasks).slice(0, MOST_TYPES) : mine;
@@ -155,7 +154,7 @@
         ].filter(Boolean).join(" · ")} ${!data.eval.finished && html`<${Tag} tone="accent">${data.eval.running ? "running" : "not finished"}<//>`}</p>
         ${data.notice && html`<p class="notice" role="note">${data.notice}</p>`}
         <${Figures} of=${figuresOf(data)} />
-        <${Section} title="By task type"><${ByType} types=${data.types} all=${data.eval.success} hrefOf=${(type) => filter({ type })} /><//>
+        ${data.types.length > 0 && html`<${Section} title="By task type"><${ByType} types=${data.types} all=${data.eval.success} hrefOf=${(type) => filter({ type })} /><//>`}
         <div class="chart-grid">
           <${PassAtK} passAt=${data.pass_at} />
           <${Lengths} id=${id} total=${data.eval.done} />
@@ -216,7 +215,7 @@
             ["Got better", count(n("better")), "since the previous evaluation"],
             ["Got worse", count(n("worse")), "since the previous evaluation"],
           ]} />
-          <${Section} title="By task type"><${ByType} types=${data.types} all=${data.success} hrefOf=${(type) => place(data.step, { type })} /><//>
+          ${data.types.length > 0 && html`<${Section} title="By task type"><${ByType} types=${data.types} all=${data.success} hrefOf=${(type) => place(data.step, { type })} /><//>`}
           <${Section} title="Tasks">
             <div class="filters">
               <${Select} label="Tasks" name="change" value=${params.change} options=${CHANGES.slice(1)} />

@@ -25,7 +25,7 @@
       ${ledgers.length > 0 && html`<${Section} title="Evaluations in one table" note="Evaluations on the same split of a benchmark, with repeats in one row.">
         <${Table} label="Evaluations in one table" rows=${ledgers} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["ledgers", one.id])} columns=${[
           { label: "Tasks", cell: (one) => html`<b><${Words} text=${nameOf(one)} most=${80} /></b>` },
-          { label: "Evaluations", wide: true, cell: (one) => html`<${Words} text=${one.evals.join(", ")} most=${200} />` },
+          { label: "Evaluations", wide: true, cell: (one) => html`<${Words} text=${one.names.join(", ")} most=${200} />` },
         ]} /><//>`}`;
 
   /** A number of a column, in the column's unit. */
