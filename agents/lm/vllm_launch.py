@@ -281,7 +281,8 @@ def choose_ports(config: VLLMServersConfig, *, has_gpu: bool) -> list[int]:
     """
     n = config.replicas
     if n is None:
-        n = max(1, count_gpus() - 1) if has_gpu else 1
+        n_learners = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # a launcher sets it
+        n = max(1, count_gpus() - n_learners) if has_gpu else 1
     if config.port is None:
         return _free_ports(n)
     ports = [config.port + place for place in range(n)]

@@ -305,6 +305,23 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     check_processes(config, 2)
 
 
+def test_the_engine_of_vllm_is_refused_and_its_servers_need_gpus_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sets = [*LLAMA, "policy.model.device=auto"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    with pytest.raises(ConfigError, match=r"Set policy\.kind = 'vllm_server'\."):
+        check_processes(load_config(TOY, sets=[*sets, "policy.kind=vllm"]).config, 2)
+    served = [*sets, "policy.kind=vllm_server"]
+    check_processes(load_config(TOY, sets=served).config, 2)
+    config = load_config(TOY, sets=[*served, "policy.servers.replicas=2"]).config
+    with pytest.raises(
+        ConfigError, match=r"2 vLLM server\(s\) need 4 GPUs, but this machine has 3"
+    ):
+        check_processes(config, 2)
+
+
 LONE = """
 from coevo_gym.trainers.settings import LearnerSettings
 

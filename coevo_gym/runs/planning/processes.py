@@ -23,17 +23,32 @@ def check_processes(config: RunConfig, processes: int) -> None:
             f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
             f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
         )
+    if policy.kind == "vllm" and processes > 1:
+        raise ConfigError(
+            f"policy.kind = 'vllm' runs vLLM's engine in the learner's process, which fails with "
+            f"--processes {processes}. Set policy.kind = 'vllm_server'."
+        )
     import torch
 
     from coevo_gym.agents.lm.causal_lm import pick_device
     from coevo_gym.trainers.distributed import check_distributable
 
     n_gpus = torch.cuda.device_count()
-    if pick_device(policy.model.device).type == "cuda" and processes > n_gpus:
+    has_gpu = pick_device(policy.model.device).type == "cuda"
+    if has_gpu and processes > n_gpus:
         gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
         raise ConfigError(
             f"--processes is {processes}, but this machine has {gpus}, and each process needs its "
             f"own. Set --processes {n_gpus}, or policy.model.device = 'cpu'."
         )
+    servers = policy.servers
+    if has_gpu and policy.kind == "vllm_server" and not servers.urls:
+        n = servers.replicas or 1
+        if processes + n > n_gpus:
+            raise ConfigError(
+                f"--processes {processes} and {n} vLLM server(s) need {processes + n} GPUs, but "
+                f"this machine has {n_gpus}. Lower --processes or policy.servers.replicas, or name "
+                "servers on other machines in policy.servers.urls."
+            )
     for arm in arm_configs(config).values():
         check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
