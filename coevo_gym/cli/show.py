@@ -151,9 +151,8 @@ def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisod
     runs, evaluations = collection.runs(), collection.evals()
     if len(runs) + len(evaluations) != 1:
         kind = "runs" if runs else "evaluations"
-        raise ConfigError(
-            describe_table(name, kind, [one.folder.path for one in (*runs, *evaluations)])
-        )
+        folders = [one.folder.path for one in runs] or [one.folder.path for one in evaluations]
+        raise ConfigError(describe_table(name, kind, folders))
     episodes = list[_StoredEpisode]()
     for evaluation in evaluations:
         for row in episode_rows(evaluation):

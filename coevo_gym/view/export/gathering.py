@@ -127,7 +127,7 @@ def has_held_out_episodes(collection: RunCollection) -> bool:
     """Return True if an export leaves out episodes of evaluations on held-out tasks by default."""
     for run in collection.runs():
         with suppress(Refusal):
-            if run.config.evaluation.split != Split.TRAIN and run_episode_ids(run):
+            if run_episode_ids(run):
                 return True
     for evaluation in collection.evals():
         with suppress(Refusal):
