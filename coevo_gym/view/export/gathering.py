@@ -20,7 +20,7 @@ from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
 from coevo_gym.view.export.curve import Line, Point, draw_chart
 from coevo_gym.view.filters import paging_of
 from coevo_gym.view.model.drafts import draft_rows
-from coevo_gym.view.model.evals import episode_rows, run_episode_ids
+from coevo_gym.view.model.evals import episode_rows, run_episode_rows
 from coevo_gym.view.model.runs import RunDetail, run_detail
 from coevo_gym.view.model.search import (
     KINDS,
@@ -127,7 +127,7 @@ def has_held_out_episodes(collection: RunCollection) -> bool:
     """Return True if an export leaves out episodes of evaluations on held-out tasks by default."""
     for run in collection.runs():
         with suppress(Refusal):
-            if run_episode_ids(run):
+            if run_episode_rows(run):
                 return True
     for evaluation in collection.evals():
         with suppress(Refusal):
@@ -164,8 +164,8 @@ def _episode_pages(run: ShownRun) -> Iterator[ExportedPage]:
 
 
 def _evaluated_pages(run: ShownRun) -> Iterator[ExportedPage]:
-    for id in reversed(run_episode_ids(run)):
-        yield ExportedPage(f"runs/{run.id}/evaluated/{id}", run.id, "episodes")
+    for row in reversed(run_episode_rows(run)):
+        yield ExportedPage(f"runs/{run.id}/evaluated/{row.id}", run.id, "episodes")
 
 
 def _eval_episode_pages(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPage]:

@@ -349,22 +349,12 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
     )
 
 
-def run_episode_ids(run: ShownRun) -> dict[str, str]:
-    """Return the name of the task of each episode that a run stored in its evaluations.
+def run_episode_rows(run: ShownRun) -> list[EpisodeRow]:
+    """Return the rows of all episodes that a run stored in its evaluations.
 
-    The keys have the form ``ARM.STEP.TASK.SAMPLE``. A run stores these episodes with
+    Their ids have the form ``ARM.STEP.TASK.SAMPLE``. A run stores these episodes with
     ``store.record = "all"``.
     """
-    with raise_as_damaged():
-        rows = run.query_rows(
-            "SELECT e.arm, e.step, e.task_id, e.sample, k.name FROM evaluations AS e LEFT JOIN "
-            "evaluated_tasks AS k ON k.id = e.task_id WHERE e.body IS NOT NULL ORDER BY e.rowid"
-        )
-    return {".".join(map(str, place)): name or "" for *place, name in rows}
-
-
-def run_episode_rows(run: ShownRun) -> list[EpisodeRow]:
-    """Return the rows of all episodes that a run stored in its evaluations."""
     with raise_as_damaged():
         places = run.query_rows(
             "SELECT arm, step FROM evaluations WHERE body IS NOT NULL GROUP BY arm, step "
@@ -377,7 +367,7 @@ def run_episode_rows(run: ShownRun) -> list[EpisodeRow]:
 
 
 def run_episode_detail(run: ShownRun, id: str) -> TrajectoryDetail:
-    """Return an episode of one of a run's evaluations; see :func:`run_episode_ids`.
+    """Return an episode of one of a run's evaluations; see :func:`run_episode_rows`.
 
     Unless the run reveals it, how a held-out task is judged is left out.
 
