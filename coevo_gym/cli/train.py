@@ -128,6 +128,10 @@ def train(
     if dry_run:
         if yes:  # a plan for rows runs the file with their functions
             approve_settings(resolved.config)
+        if processes > 1:
+            from coevo_gym.runs.planning.processes import check_policy_kind
+
+            check_policy_kind(resolved.config, processes)
         planned = describe_run_plan(resolved.config, card, processes)
         if as_json:
             print_json(planned.numbers)

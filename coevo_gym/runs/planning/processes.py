@@ -17,17 +17,8 @@ def check_processes(config: RunConfig, processes: int) -> None:
     """
     if sys.platform != "linux":
         raise ConfigError("--processes needs Linux. Leave it out to train with one process.")
+    check_policy_kind(config, processes)
     policy = config.policy
-    if policy.kind not in LANGUAGE_MODELS:
-        raise ConfigError(
-            f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
-            f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
-        )
-    if policy.kind == "vllm" and processes > 1:
-        raise ConfigError(
-            f"policy.kind = 'vllm' runs vLLM's engine in the learner's process, which fails with "
-            f"--processes {processes}. Set policy.kind = 'vllm_server'."
-        )
     import torch
 
     from coevo_gym.agents.lm.causal_lm import pick_device
@@ -52,3 +43,22 @@ def check_processes(config: RunConfig, processes: int) -> None:
             )
     for arm in arm_configs(config).values():
         check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
+
+
+def check_policy_kind(config: RunConfig, processes: int) -> None:
+    """Check that several processes can share the updates of this kind of policy, on any machine.
+
+    Raises:
+        ConfigError: if they cannot.
+    """
+    policy = config.policy
+    if policy.kind not in LANGUAGE_MODELS:
+        raise ConfigError(
+            f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
+            f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
+        )
+    if policy.kind == "vllm" and processes > 1:
+        raise ConfigError(
+            f"policy.kind = 'vllm' runs vLLM's engine in the learner's process, which fails with "
+            f"--processes {processes}. Set policy.kind = 'vllm_server'."
+        )
