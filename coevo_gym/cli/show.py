@@ -151,9 +151,8 @@ def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisod
     runs, evaluations = collection.runs(), collection.evals()
     if len(runs) + len(evaluations) != 1:
         kind = "runs" if runs else "evaluations"
-        raise ConfigError(
-            describe_table(name, kind, [one.folder.path for one in (*runs, *evaluations)])
-        )
+        cells = [run.folder.path for run in runs] + [one.folder.path for one in evaluations]
+        raise ConfigError(describe_table(name, kind, cells))
     episodes = list[_StoredEpisode]()
     for evaluation in evaluations:
         for row in episode_rows(evaluation):

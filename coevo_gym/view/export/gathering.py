@@ -126,7 +126,7 @@ def has_held_out_episodes(collection: RunCollection) -> bool:
     """Return True if an export leaves out episodes of evaluations on held-out tasks by default."""
     for run in collection.runs():
         with suppress(Refusal):
-            if run.config.evaluation.split != Split.TRAIN and run_episode_ids(run):
+            if run_episode_ids(run):  # runs evaluate on held-out tasks only
                 return True
     for evaluation in collection.evals():
         with suppress(Refusal):
@@ -163,7 +163,7 @@ def _episode_pages(run: ShownRun) -> Iterator[ExportedPage]:
 
 
 def _evaluated_pages(run: ShownRun, held_out: bool) -> Iterator[ExportedPage]:
-    if held_out or run.config.evaluation.split == Split.TRAIN:
+    if held_out:
         for id in reversed(run_episode_ids(run)):
             yield ExportedPage(f"runs/{run.id}/evaluated/{id}", run.id, "episodes")
 
