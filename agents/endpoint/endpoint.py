@@ -98,7 +98,7 @@ class EndpointConfig(FrozenModel):
     def _require_prices_for_usd_cap(self) -> EndpointConfig:
         if self.max_usd_total is not None and not any(self.prices):
             raise ValueError(
-                "max_usd_total has no effect while both prices are 0. Beside it, set the prices "
+                "max_usd_total has no effect while both prices are 0. In the same section, set "
                 "usd_per_million_prompt_tokens and usd_per_million_completion_tokens."
             )
         return self

@@ -537,6 +537,8 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     text = " ".join(result.output.split())
     assert "30,720" in text
     several = ["train", preset, "--dry-run", "--card", "h200", "--processes", "4"]
+    assert "Set policy.kind = 'vllm_server'." in str(CliRunner().invoke(app, several).exception)
+    several.append("--set=policy.kind=vllm_server")
     assert "4 × H200, 139 GiB of memory each" in CliRunner().invoke(app, several).output
     asked = ["train", preset, "--dry-run", "--json", "--card"]
     data = json.loads(CliRunner().invoke(app, [*asked, "H200"]).output)

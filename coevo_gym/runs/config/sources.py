@@ -391,7 +391,10 @@ def _explain_errors(error: ValidationError, merged: Mapping[str, Setting]) -> It
     has_key = False
     for problem in setting_problems(RunConfig, error):
         key = next((k for k in problem.keys if k in merged), None)
-        key = key or next((k for k in merged if problem.message.startswith(k)), None)
+        # A section's own check names its key first, with or without the section.
+        section = f"{problem.keys[0]}." if problem.keys else ""
+        starts = {k: (k, f"{k.removeprefix(section)} ") for k in merged}
+        key = key or next((k for k in merged if problem.message.startswith(starts[k])), None)
         if key is None:
             consequences.append(problem.message)
         else:

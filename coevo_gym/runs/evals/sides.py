@@ -177,7 +177,7 @@ def find_run_or_eval(name: str) -> Source:
             ("evaluations", [one.path for one in EvalFolder.of_table(Path(name))]),
             ("evaluations", [one.path for one in EvalFolder.of_table(EVALS / name)]),
         ):
-            if cells:
+            if name and cells:
                 raise ConfigError(describe_table(name, kind, cells))
         raise ConfigError(_describe_unknown(name))
     return source

@@ -421,6 +421,11 @@ MISTAKES = {
         f'[settings]\n"evaluation.n_tasks" = 1\n{MODEL}{BENCHMARK}',
         "settings: set n_tasks instead of 'evaluation.n_tasks'.",
     ),
+    "cap without prices": (
+        '[[models]]\npolicy = "openai:x"\nset = { "policy.endpoint.max_usd_total" = 5.0 }\n'
+        + BENCHMARK,
+        "policy.endpoint.max_usd_total = 5.0 (from mine.toml): max_usd_total has no effect while",
+    ),
     "two models of one name": (
         f"{MODEL}{MODEL}{BENCHMARK}",
         "two models have the name 'random'. Give one of them another `name`.",
