@@ -17,7 +17,7 @@ from coevo_gym.trainers.segments import segments
 from coevo_gym.trainers.update.loss import k3
 
 RANKS = {"all weights": 0, "adapter": 64}
-ANSWERS = {"cuda": (32, 64), "cpu": (2, 8)}
+ANSWERS = {"cuda": (32, 64), "cpu": (16, 64)}
 """Number of answers, and maximum tokens of each, by device."""
 
 
