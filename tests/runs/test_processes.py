@@ -23,6 +23,7 @@ from coevo_gym.trainers import launcher
 from coevo_gym.trainers.update.ranks import RankLost
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.conftest import ROOT, TOY, Coevo
+from tests.runs.test_train import OF_PROCESS
 from tests.toy import PROMPT
 
 SETTINGS = {
@@ -46,16 +47,6 @@ SETTINGS = {
 }
 TOLERANCE = 1e-8
 """Largest difference in a final weight, in float64; training moves some by 1e-3."""
-
-
-OF_PROCESS = {
-    "prompt_tokens_read",
-    "prompt_tokens_reused",
-    "tokens_drawn",
-    "tokens_fed",
-    "rows_per_pass",
-}
-"""Counts of all sampling since the last update, which a process that resumes has not done."""
 
 
 class Command:

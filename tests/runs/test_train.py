@@ -31,12 +31,20 @@ from tests.runs.conftest import TOY, Child
 from tests.runs.test_folder import full
 
 WALL_TIMES = {"cpu_s", "rollout_s", "update_s", "round_s", "old_s", "reference_s", "step_s"}
+OF_PROCESS = {
+    "prompt_tokens_read",
+    "prompt_tokens_reused",
+    "tokens_drawn",
+    "tokens_fed",
+    "rows_per_pass",
+}
+"""Counts of all sampling since the last update, which a process that resumes has not done."""
 NewChild = Callable[..., Child]
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     lines = read_lines(run / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if k not in WALL_TIMES} for line in lines]
+    return [{k: v for k, v in line.items() if k not in WALL_TIMES | OF_PROCESS} for line in lines]
 
 
 def rows(run: Path, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
