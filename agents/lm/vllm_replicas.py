@@ -404,17 +404,17 @@ class Replicas:
         )
 
     async def _hand_over(self, handover: Handover) -> None:
+        ready = [one for one in self.replicas if one.is_ready]
+        for replica in ready:  # before an answer can be expected to have the new weights
+            replica.is_ready = False
         self._current = handover
-        await asyncio.gather(
-            *(self._bring_up_to_date(one) for one in self.replicas if one.is_ready)
-        )
+        await asyncio.gather(*map(self._bring_up_to_date, ready))
         while not any(one.is_ready for one in self.replicas) and self._failure is None:
             await asyncio.sleep(_POLL_S)
         self.raise_if_failed()
 
     async def _bring_up_to_date(self, replica: Replica) -> None:
         """Give the current weights to a replica, which is suspected if this does not succeed."""
-        replica.is_ready = False
         while replica.n_running:  # an answer has one version of the weights
             await asyncio.sleep(_DRAIN_S)
         try:

@@ -27,6 +27,7 @@ from coevo_gym.agents.lm.vllm_engine import VLLMConfig
 from coevo_gym.agents.lm.vllm_launch import VLLMServersConfig
 from coevo_gym.agents.lm.vllm_replicas import Handover, Replica
 from coevo_gym.agents.lm.vllm_server import VLLMServerPolicy
+from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Message, Prompt, Sampling, Ticket
 from coevo_gym.core.trajectory import EndReason
@@ -178,7 +179,7 @@ def test_only_the_running_episodes_of_a_killed_server_are_lost(
 
     def kill_in_mid_episode() -> None:
         nonlocal n_running
-        while first.n_running < 2:
+        while first.n_running < N_EPISODES // 2:  # all episodes have begun
             time.sleep(0.001)
         n_running = first.n_running
         os.killpg(pid, signal.SIGKILL)
@@ -303,9 +304,13 @@ def test_an_adapter_is_handed_over_alone(folder: Path) -> None:
 
 
 def run_module(*arguments: str) -> dict[str, Any]:
-    """Run a module in a process of its own, and return the JSON in its last line."""
+    """Run a module in a process of its own, and return the JSON in its last line.
+
+    The variables of portable arithmetic would break the code that vLLM compiles.
+    """
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
+        env={name: value for name, value in os.environ.items() if name not in PORTABLE},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -411,6 +416,7 @@ def _servers_of(cwd: str) -> list[int]:
 
 
 def test_a_handover_is_deleted_when_the_next_one_has_arrived(policy: VLLMServerPolicy) -> None:
+    change(policy)  # other policies have used these servers
     policy.generate(LOOKS[:1])
     handover = policy.replicas.replicas[0].holds
     assert isinstance(handover, Handover)
