@@ -71,6 +71,14 @@ def test_a_trajectory_of_another_program_is_shown_step_by_step(tmp_path: Path) -
     assert (detail.eval.name, detail.eval.model, detail.eval.done) == ("talk", "some-model", 1)
 
 
+def test_a_file_with_a_held_out_episode_counts_as_held_out(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", extra={"split": "train"})
+    write(tmp_path / "b.json", extra={"split": "val"})
+    details, collection, _ = show_files(str(tmp_path), tmp_path / "pages")
+    assert {episode.split for episode in details} == {"train", "val"}
+    assert collection.evals()[0].config["split"] == "val"
+
+
 def test_outcomes_and_subagents_are_read(tmp_path: Path) -> None:
     inner = {**FOREIGN, "trajectory_id": "helper"}
     name = write(tmp_path / "talk.json", extra={"reward": 1.0}, subagent_trajectories=[inner])

@@ -97,7 +97,8 @@ def read_atif_files(name: str, files: Sequence[Path], parent: Path) -> tuple[Eva
         "model": ", ".join(sorted(models - {""})),
         "source": name,
         "benchmark": "atif",
-        "split": splits.pop() if len(splits) == 1 else str(Split.TRAIN),
+        # Among several splits, a held-out one: then no export contains the episodes by default.
+        "split": min(splits - {str(Split.TRAIN)}, default=str(Split.TRAIN)),
         "n_tasks": len(episodes),
         "tasks": "",
         "samples": 1,
