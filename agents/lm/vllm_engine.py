@@ -456,6 +456,15 @@ def check_vllm_settings(lora_rank: int, vllm: VLLMConfig, *, has_gpu: bool) -> N
             "policy.vllm.sleep frees a GPU's memory during updates, but this run uses a CPU. Set "
             "policy.vllm.sleep to false."
         )
+    check_adapter_settings(lora_rank, vllm)
+
+
+def check_adapter_settings(lora_rank: int, vllm: VLLMConfig) -> None:
+    """Check that vLLM can take what is handed over to it: merged weights, or an adapter alone.
+
+    Raises:
+        ConfigError: if it cannot.
+    """
     if vllm.adapter == "alone" and not lora_rank:
         raise ConfigError(
             "policy.vllm.adapter is 'alone', but all weights are trained (policy.model.lora_rank "

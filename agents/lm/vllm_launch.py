@@ -18,7 +18,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from coevo_gym.agents.lm.vllm_engine import VLLMConfig, lora_settings
+from coevo_gym.agents.lm.vllm_engine import (
+    VLLMConfig,
+    check_adapter_settings,
+    lora_settings,
+)
 from coevo_gym.agents.lm.vllm_process import BACKEND, STOP_S
 from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.core.errors import ConfigError
@@ -98,12 +102,7 @@ def check_server_settings(
             "policy.kind = 'vllm_server' runs it in processes of its own. Set policy.vllm.sleep "
             "to false."
         )
-    if vllm.adapter == "alone" and not lora_rank:
-        raise ConfigError(
-            "policy.vllm.adapter is 'alone', but all weights are trained (policy.model.lora_rank "
-            "is 0). Set a rank, or policy.vllm.adapter to 'merged'."
-        )
-    lora_settings(lora_rank if vllm.adapter == "alone" else 0)
+    check_adapter_settings(lora_rank, vllm)
     if servers.urls:
         return
     if vllm.kv_cache_gib is None and not has_gpu:

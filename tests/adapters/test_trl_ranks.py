@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ import pytest
 from coevo_gym.curricula.session.http_session import HTTPSession
 from coevo_gym.trainers.adapters.checkpoint import FILE
 from tests.adapters.conftest import ROOT, SCRIPTS
-from tests.processes import Forked
+from tests.serve.standing import serve_toy
 
 pytest.importorskip("trl")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -30,20 +30,10 @@ A_STEP = K * GROUPS
 WAIT_S = 900
 
 
-@contextmanager
-def serve_toy(folder: Path, port: str = "0") -> Iterator[tuple[Forked, str]]:
-    """``coevo serve toy`` in a process that can be killed, and its address."""
-    sizes = ["--group-size", str(K), "--groups-per-step", str(GROUPS), "--initial-size", "12"]
-    serve = ["serve", "toy", "--curriculum", "static", "--db", "a.db", "--port", port, *sizes]
-    server = Forked(["-m", "tests.serve.dies_at_write", "1000000", "after", *serve], folder)
-    try:
-        line = server.stdout.readline()
-        assert "serving toy at" in line, line
-        yield server, line.split(" at ")[1].split(";")[0]
-    finally:
-        if server.poll() is None:
-            server.kill()
-            server.wait(WAIT_S)
+SERVED = (
+    *("--curriculum", "static", "--group-size", str(K), "--groups-per-step", str(GROUPS)),
+    *("--initial-size", "12"),
+)
 
 
 class Training:
@@ -114,17 +104,17 @@ def tasks_of_steps(lines: list[dict[str, Any]]) -> dict[int, Counter[str]]:
 def test_two_processes_share_groups_pool_and_checkpoint_and_survive_kills(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    with serve_toy(tmp_path / "one") as (_, address):
+    with serve_toy(tmp_path / "one", *SERVED) as (_, address):
         with Training(address, tmp_path / "whole", 4) as whole:
             whole.wait()
         check_training(whole, HTTPSession(address))
-    with serve_toy(tmp_path / "two") as (server, address):
+    with serve_toy(tmp_path / "two", *SERVED) as (server, address):
         session = HTTPSession(address, patience_s=WAIT_S)
         with Training(address, tmp_path / "killed", 4) as killed:
             killed.wait_until(lambda: session.ticket_counts["taken"] > A_STEP)
             server.kill()  # in the second step
             server.wait(WAIT_S)
-            with serve_toy(tmp_path / "two", port=address.rpartition(":")[2]):
+            with serve_toy(tmp_path / "two", *SERVED, port=address.rpartition(":")[2]):
                 killed.wait_until(lambda: session.ticket_counts["taken"] > 2 * A_STEP)
                 killed.kill()  # in the third step, after its checkpoint
                 counts = session.ticket_counts

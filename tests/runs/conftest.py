@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from coevo_gym import cli
+from tests.agents.tiny_llama import make_tiny_llama
 from tests.processes import start
+from tests.toy import PROMPT
 
 ROOT = Path(__file__).parents[2]
 TOY = str(Path(__file__).with_name("toy.toml"))
@@ -38,6 +40,16 @@ class Child:
     @property
     def text(self) -> str:
         return "".join(self.lines)
+
+
+def train_tiny_llama(
+    folder: Path, settings: Mapping[str, object], prompt: str = PROMPT
+) -> list[str]:
+    """The arguments that train a tiny Llama, made in the folder, on the toy benchmark."""
+    (folder / "toy.j2").write_text(prompt)
+    model = make_tiny_llama(folder / "llama")
+    chosen = {**settings, "policy.model.path": model, "policy.prompt": folder / "toy.j2"}
+    return ["train", TOY, *(f"--set={key}={value}" for key, value in chosen.items())]
 
 
 @pytest.fixture

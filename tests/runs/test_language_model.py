@@ -14,9 +14,8 @@ from coevo_gym.runs.experiments.measures import measure_run
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
-from tests.agents.tiny_llama import make_tiny_llama
 from tests.conftest import USERS_HOME
-from tests.runs.conftest import TOY, Child
+from tests.runs.conftest import Child, train_tiny_llama
 from tests.runs.test_train import NewChild, assert_same
 from tests.toy import PROMPT
 
@@ -46,11 +45,7 @@ WITH_STYLE = PROMPT.replace('"thinking"]', '"thinking", "style"]').replace(
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A small run of a tiny Llama on the toy benchmark."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "toy.j2").write_text(WITH_STYLE)
-    model = make_tiny_llama(folder / "llama")
-    chosen = SMALL | {"policy.model.path": model, "policy.prompt": folder / "toy.j2"}
-    return ["train", TOY, *(f"--set={key}={value}" for key, value in chosen.items())]
+    return train_tiny_llama(tmp_path_factory.mktemp("model"), SMALL, WITH_STYLE)
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,8 @@ from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.trainers import launcher
 from coevo_gym.trainers.update.ranks import RankLost
-from tests.agents.tiny_llama import make_tiny_llama
-from tests.runs.conftest import ROOT, TOY, Coevo
+from tests.runs.conftest import ROOT, TOY, Child, Coevo, train_tiny_llama
 from tests.runs.test_train import OF_PROCESS
-from tests.toy import PROMPT
 
 SETTINGS = {
     "arms": "coevolve",
@@ -49,10 +47,11 @@ TOLERANCE = 1e-8
 """Largest difference in a final weight, in float64; training moves some by 1e-3."""
 
 
-class Command:
+class Command(Child):
     """A running ``coevo`` command with language models in float64, and the ranks it has started."""
 
     def __init__(self, cwd: Path, *arguments: str) -> None:
+        # A process of its own, because the ranks are started with the same command line.
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.runs.exact_child", *arguments],
@@ -62,15 +61,6 @@ class Command:
             stderr=subprocess.STDOUT,
             text=True,
         )
-
-    def wait_for(self, text: str) -> None:
-        """Read on until a line contains the text."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if text in line:
-                return
-        pytest.fail(f"{text!r} was never printed:\n{self.text}")
 
     def pid_of(self, rank: int) -> int:
         """The process of a rank."""
@@ -84,25 +74,11 @@ class Command:
                 return int(folder.name)
         pytest.fail(f"there is no rank {rank}:\n{self.text}")
 
-    def end(self) -> int:
-        """Read the rest; the exit code."""
-        assert self.process.stdout is not None
-        self.lines += self.process.stdout.readlines()
-        return self.process.wait(timeout=600)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
-
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A small run of a tiny Llama on the toy benchmark."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "toy.j2").write_text(PROMPT)
-    model = make_tiny_llama(folder / "llama")
-    chosen = SETTINGS | {"policy.model.path": model, "policy.prompt": folder / "toy.j2"}
-    return ["train", TOY, *(f"--set={key}={value}" for key, value in chosen.items())]
+    return train_tiny_llama(tmp_path_factory.mktemp("model"), SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -307,9 +283,7 @@ def test_the_engine_of_vllm_is_refused_and_its_servers_need_gpus_of_their_own(
     served = [*sets, "policy.kind=vllm_server"]
     check_processes(load_config(TOY, sets=served).config, 2)
     config = load_config(TOY, sets=[*served, "policy.servers.replicas=2"]).config
-    with pytest.raises(
-        ConfigError, match=r"2 vLLM server\(s\) need 4 GPUs, but this machine has 3"
-    ):
+    with pytest.raises(ConfigError, match=r"2 vLLM servers need 4 GPUs, but this machine has 3"):
         check_processes(config, 2)
 
 

@@ -1,4 +1,4 @@
-"""A server on the toy benchmark in a thread of this process, and what its parts are made of."""
+"""Servers on the toy benchmark, in a thread of this process or in one of their own, and parts."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.server import listen, make_app, set_up_uvicorn
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN
+from tests.processes import Forked
 from tests.toy import BENCHMARK
 
 CONFIG = CurriculumConfig(initial_size=4, growth={"every_groups": 1000}, detector={"n_min": 1000})
@@ -133,3 +134,18 @@ def end_ticket(
     else:
         session.report(ticket_id, episode)
     return session.how_ended(ticket_id)
+
+
+@contextmanager
+def serve_toy(folder: Path, *options: str, port: str = "0") -> Iterator[tuple[Forked, str]]:
+    """``coevo serve toy`` in a process that can be killed, and its address."""
+    serve = ["serve", "toy", "--db", "a.db", "--port", port, *options]
+    server = Forked(["-m", "tests.serve.dies_at_write", "1000000", "after", *serve], folder)
+    try:
+        line = server.stdout.readline()
+        assert "serving toy at" in line, line
+        yield server, line.split(" at ")[1].split(";")[0]
+    finally:
+        if server.poll() is None:
+            server.kill()
+            server.wait(WAIT_S)

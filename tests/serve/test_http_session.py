@@ -36,10 +36,11 @@ from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.processes import Forked
-from tests.serve.standing import Clock, FindsTasks, open_session, run_server
+from tests.serve.standing import Clock, FindsTasks, open_session, run_server, serve_toy
 from tests.serve.test_cli import COMMAND
 
 K = 2
+SIZES = ("--group-size", str(K), "--initial-size", "4")
 WAIT_S = 120
 TOKEN = "a secret of the server"
 
@@ -210,7 +211,7 @@ def test_a_session_can_be_pickled(tmp_path: Path) -> None:
 
 def test_a_session_killed_between_calls_loses_nothing(tmp_path: Path) -> None:
     """The client's calls wait for the server that is started again on the same port."""
-    with run_toy_server(tmp_path) as (server, address):
+    with serve_toy(tmp_path, *SIZES) as (server, address):
         http = HTTPSession(address)
         http.evolve()
         out = [http.take() for _ in range(4)]
@@ -227,28 +228,11 @@ def test_a_session_killed_between_calls_loses_nothing(tmp_path: Path) -> None:
 
         threading.Thread(target=report_rest, daemon=True).start()
         assert not done.is_set()
-        with run_toy_server(tmp_path, port=address.rpartition(":")[2]):
+        with serve_toy(tmp_path, *SIZES, port=address.rpartition(":")[2]):
             assert done.wait(WAIT_S)
             counts = http.ticket_counts
             assert (counts["taken"], counts["reported"], counts["double"]) == (4, 4, 1)
             assert http.metrics()["groups"] == 2
-
-
-@contextmanager
-def run_toy_server(folder: Path, port: str = "0") -> Iterator[tuple[Forked, str]]:
-    """``coevo serve toy`` in a process of its own, and its address."""
-    serve = ["serve", "toy", "--db", "a.db", "--group-size", str(K), "--initial-size", "4"]
-    server = Forked(
-        ["-m", "tests.serve.dies_at_write", "1000000", "after", *serve, "--port", port], folder
-    )
-    try:
-        line = server.stdout.readline()
-        assert "serving toy at" in line, line
-        yield server, line.split(" at ")[1].split(";")[0]
-    finally:
-        if server.poll() is None:
-            server.kill()
-            server.wait(WAIT_S)
 
 
 def test_a_call_that_is_never_answered_fails_with_a_sentence(tmp_path: Path) -> None:

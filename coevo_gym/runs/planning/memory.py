@@ -265,7 +265,8 @@ def simultaneous_episodes(config: RunConfig, device: Device) -> int | None:
 def _count_engines(config: RunConfig, device: Device) -> int | None:
     """Return the number of vLLM engines on the learner's device; None if transformers samples.
 
-    Servers that a run starts on GPUs use the learner's GPU last.
+    Servers that a run starts on GPUs use the learner's GPU last, and never that of one of several
+    learning processes.
     """
     if config.policy.kind == "vllm":
         return 1
@@ -276,6 +277,8 @@ def _count_engines(config: RunConfig, device: Device) -> int | None:
         return 0
     if not device.is_gpu:
         return servers.replicas or 1
+    if device.count > 1:
+        return 0
     import torch
 
     n_gpus = max(1, torch.cuda.device_count())

@@ -111,7 +111,7 @@ def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
         disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,
         host=start + checkpoint + memory.host,
         offloaded=memory.host,
-        sleeps=memory.share is not None and not memory.sleeping,
+        sleeps=bool(memory.share) and not memory.sleeping,
     )
 
 
@@ -143,14 +143,7 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
         f"{format_bytes(model.training)}, {reference}",
     )
     yield "memory for activations", f"at most about {format_bytes(model.activations)}"
-    tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
-    contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
-    past = f"; up to {format_bytes(model.prefixes)} for past conversations" * bool(model.prefixes)
-    yield "left for key-value caches", f"{format_bytes(model.cache)}, enough for {contexts}{past}"
-    yield (
-        "simultaneous episodes",
-        _episodes_text(config, simultaneous_episodes(config, device) or 1),
-    )
+    yield from _cache_rows(model, config)
     peaks = ", ".join(f"{phase} {format_bytes(size)}" for phase, size in model.peaks.items())
     asleep = "; vLLM sleeps during updates" * model.sleeps
     yield "peak memory by phase", f"{peaks}; {format_bytes(device.reserve)} are reserved{asleep}"
@@ -172,6 +165,24 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
             f"{format_bytes(model.host)}{offloaded * bool(model.offloaded)}, besides envs and "
             "libraries",
         )
+
+
+def _cache_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield the rows about key-value caches and about the episodes that fit into them."""
+    if model.share == 0:
+        yield "left for key-value caches", "those of the vLLM servers are not in this plan"
+        chosen = config.rollout.max_envs
+        limit = "limited by the benchmark's engine; rollout.max_envs sets a number"
+        yield "simultaneous episodes", limit if chosen is None else f"{chosen:,} (rollout.max_envs)"
+        return
+    tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
+    contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
+    past = f"; up to {format_bytes(model.prefixes)} for past conversations" * bool(model.prefixes)
+    yield "left for key-value caches", f"{format_bytes(model.cache)}, enough for {contexts}{past}"
+    yield (
+        "simultaneous episodes",
+        _episodes_text(config, simultaneous_episodes(config, model.device) or 1),
+    )
 
 
 def _episodes_text(config: RunConfig, fitting: int | None) -> str:

@@ -37,9 +37,10 @@ def check_processes(config: RunConfig, processes: int) -> None:
         n = servers.replicas or 1
         if processes + n > n_gpus:
             raise ConfigError(
-                f"--processes {processes} and {n} vLLM server(s) need {processes + n} GPUs, but "
-                f"this machine has {n_gpus}. Lower --processes or policy.servers.replicas, or name "
-                "servers on other machines in policy.servers.urls."
+                f"{processes} learning processes and {n} vLLM server{'s' * (n > 1)} need "
+                f"{processes + n} GPUs, but this machine has {n_gpus}. Lower --processes or "
+                "policy.servers.replicas, or name servers on other machines in "
+                "policy.servers.urls."
             )
     for arm in arm_configs(config).values():
         check_distributable(arm.learner, config.warmup, shard=policy.model.shard)
@@ -57,8 +58,8 @@ def check_policy_kind(config: RunConfig, processes: int) -> None:
             f"policy.kind = {policy.kind!r} is trained by one process, but --processes is "
             f"{processes}. Leave out --processes, or set policy.kind = 'transformers'."
         )
-    if policy.kind == "vllm" and processes > 1:
+    if policy.kind == "vllm":
         raise ConfigError(
-            f"policy.kind = 'vllm' runs vLLM's engine in the learner's process, which fails with "
+            "policy.kind = 'vllm' runs vLLM's engine in the learner's process, which fails with "
             f"--processes {processes}. Set policy.kind = 'vllm_server'."
         )

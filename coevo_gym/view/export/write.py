@@ -371,10 +371,11 @@ class _Export:
             home=collection.library.home,
             without=NOT_IN_REPORT if report else (),
         )
-        leaves_out = not held_out and has_held_out_episodes(collection)
-        self._left_out = [WITHOUT_EPISODES] if leaves_out else []
+        self._left_out = []
         if report:
             self._left_out = [f"Reports omit episodes and walks; see `coevo view {names[0]}`."]
+        elif not held_out and has_held_out_episodes(collection):
+            self._left_out = [WITHOUT_EPISODES]
         self._written = 0
 
     def write_file(self, target: Path, most_bytes: int) -> Written:

@@ -333,13 +333,14 @@ def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
         NotFound: if the episode is not stored.
         Damaged: if the evaluation cannot be read.
     """
-    config = evaluation.config
+    config, lines = evaluation.config, evaluation.episode_lines
     tasks, stored = _tasks_and_stored_keys(evaluation)
-    rows = _make_episode_rows(evaluation.episode_lines.values(), tasks, stored)
+    of_task = [line for line in lines.values() if line.id == id.rpartition(".")[0]]
     return _stored_detail(
         evaluation,
         id,
-        list(rows),
+        list(_make_episode_rows(of_task, tasks, stored)),
+        [f"{line.id}.{line.sample}" for line in lines.values()],
         tasks,
         stored_as=(config["policy"], 0),
         benchmark=config["benchmark"],
@@ -386,6 +387,7 @@ def run_episode_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         run,
         id,
         rows,
+        [row.id for row in rows],
         tasks,
         stored_as=(arm, number),
         benchmark=config.benchmark.name,
@@ -434,6 +436,7 @@ def _stored_detail(
     source: ShownEval | ShownRun,
     id: str,
     rows: Sequence[EpisodeRow],
+    order: Sequence[str],
     tasks: Mapping[str, EvaluatedTask],
     *,
     stored_as: tuple[str, int],
@@ -447,7 +450,8 @@ def _stored_detail(
     Args:
         source: the evaluation, or the run that evaluated.
         id: id of the episode.
-        rows: all episodes of the evaluation, in order.
+        rows: episodes of the evaluation, at least those of the same task.
+        order: ids of all episodes of the evaluation, in order.
         tasks: the evaluated tasks, by id.
         stored_as: arm and step of the evaluation in the database.
         benchmark: name of the benchmark.
@@ -459,10 +463,10 @@ def _stored_detail(
         NotFound: if the episode is not stored.
         Damaged: if the database cannot be read.
     """
-    place = next((n for n, row in enumerate(rows) if row.id == id and row.stored), None)
-    if place is None:
+    row = next((row for row in rows if row.id == id and row.stored), None)
+    if row is None:
         raise NotFound(f"{source.id} has no episode {id[:100]!r}. IDs look like {form}.")
-    row = rows[place]
+    place = order.index(id)
     arm, step = stored_as
     with raise_as_damaged():
         reader = source.reader
@@ -497,8 +501,8 @@ def _stored_detail(
         grade=_grade_view(episode, benchmark, split, withheld),
         siblings=siblings,
         stored=stored_parts(steps, None),
-        before=rows[place - 1].id if place else None,
-        after=rows[place + 1].id if place + 1 < len(rows) else None,
+        before=order[place - 1] if place else None,
+        after=order[place + 1] if place + 1 < len(order) else None,
     )
 
 
