@@ -539,7 +539,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     several = ["train", preset, "--dry-run", "--card", "h200", "--processes", "4"]
     assert "Set policy.kind = 'vllm_server'." in str(CliRunner().invoke(app, several).exception)
     several.append("--set=policy.kind=vllm_server")
-    output = CliRunner().invoke(app, several).output
+    output = " ".join(CliRunner().invoke(app, several).output.split())
     assert "4 × H200, 139 GiB of memory each" in output
     assert "those of the vLLM servers are not in this plan" in output
     assert "limited by the benchmark's engine" in output
