@@ -432,6 +432,11 @@ def logits_of(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
         hidden: (N, H) last hidden states.
     """
     hidden = _in_half(hidden)
+    exact = _exact_dtype(hidden)
+    if not hidden.is_cuda and head.weight.dtype == exact:
+        with torch.autocast(hidden.device.type, enabled=False):
+            logits: Tensor = head(hidden.to(exact))  # which may have its own way to multiply
+        return logits
     return _logits(hidden, _factor(head.weight, hidden), head.bias)
 
 

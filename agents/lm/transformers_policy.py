@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +27,13 @@ from coevo_gym.provision import explain_missing
 with explain_missing(*NEEDS):
     import torch
 
-    from coevo_gym.agents.lm.causal_lm import half_copy, residual_in_fp32, update_half_copy
+    from coevo_gym.agents.lm.blocked_weights import BlockedWeights, can_block
+    from coevo_gym.agents.lm.causal_lm import (
+        half_copy,
+        head_of,
+        residual_in_fp32,
+        update_half_copy,
+    )
     from coevo_gym.agents.lm.graphs import GraphCounts, GraphDecoder, usable_bytes
     from coevo_gym.agents.lm.prefix_cache import PrefixCache
     from coevo_gym.agents.lm.sampler import TokenSampler
@@ -54,7 +60,9 @@ class TransformersPolicy(LanguageModel):
 
     If fp32 weights are trained on a GPU, answers are sampled with a bf16 copy, which is updated
     when ``version`` changes. The trainer's log-probabilities then differ slightly from the
-    sampler's, and importance weights correct for this.
+    sampler's, and importance weights correct for this. On a CPU, answers are sampled with a copy of
+    the weights in another layout, which is freed before an update; see
+    :class:`coevo_gym.agents.lm.blocked_weights.BlockedWeights`.
 
     Args:
         config: settings of the model and its training.
@@ -86,6 +94,8 @@ class TransformersPolicy(LanguageModel):
         self._half_version = -1
         self._prefixes: PrefixCache | None = None
         self._prefixes_of: tuple[int, ...] = ()
+        self._blocked: BlockedWeights | None = None
+        self._blocked_of: tuple[int, ...] = ()
         self._decoder: GraphDecoder | None = None
         self._n_frees = 0  # times that the memory used for sampling was freed
         self._before_update = 0  # bytes
@@ -151,6 +161,7 @@ class TransformersPolicy(LanguageModel):
         decoder = self._decoder
         if mode:
             self._n_frees += 1
+            self._blocked = None
             if self._prefixes is not None:
                 self._prefixes.clear()
             if decoder is not None and not self._has_room_beside(decoder):
@@ -207,7 +218,8 @@ class TransformersPolicy(LanguageModel):
         frozen = super().frozen_copy()
         if isinstance(frozen, TransformersPolicy):
             frozen._rng = copy.deepcopy(self._rng)
-            frozen._half_copy = frozen._prefixes = frozen._decoder = None
+            frozen._half_copy = frozen._prefixes = frozen._blocked = frozen._decoder = None
+            frozen._blocked_of = ()
             frozen.sampling_counts, frozen._counts_taken = SamplingCounts(), SamplingCounts()
         return frozen
 
@@ -237,11 +249,13 @@ class TransformersPolicy(LanguageModel):
         """
         super().load_state_dict(state)
         self._rng.bit_generator.state = state["rng"]
-        self._half_copy = self._prefixes = self._decoder = None
+        self._half_copy = self._prefixes = self._blocked = self._decoder = None
+        self._blocked_of = ()
         return self
 
     def _make_sampler(self) -> AnswerSampler[int]:
         model = self._refresh_sampling_model()
+        self._refresh_blocked_weights(model)
         if self.device.type != GRAPHS_ON:
             self._decoder = None
         elif self._decoder is None or self._decoder.model is not model:
@@ -256,9 +270,10 @@ class TransformersPolicy(LanguageModel):
         )
 
     @contextmanager
-    def _sampling_precision(self) -> Iterator[None]:
-        """Compute as the learner does in a ``with`` block, without compiling layers."""
-        with self._autocast(self.device), torch.compiler.set_stance("force_eager"):
+    def _sampling_pass(self) -> Iterator[None]:
+        """Compute in the learner's precision in a ``with`` block, without compiling layers."""
+        layout = nullcontext() if self._blocked is None else self._blocked.use()
+        with self._autocast(self.device), torch.compiler.set_stance("force_eager"), layout:
             yield
 
     def _sampling_state(self) -> tuple[int, ...]:
@@ -280,6 +295,17 @@ class TransformersPolicy(LanguageModel):
             self._prefixes = PrefixCache(self._prefix_cache_bytes())
         self._prefixes_of = state
         return self._prefixes
+
+    def _refresh_blocked_weights(self, model: Any) -> None:
+        """Copy the model's weights to another layout, if it helps here and they have changed."""
+        state = self._sampling_state()
+        if self._blocked_of == state:
+            return
+        self._blocked = None  # frees the old copy first
+        dtype = torch.bfloat16 if self._half else model.dtype
+        if can_block(self.device, dtype):
+            self._blocked = BlockedWeights(model, dtype, head_of(model))
+        self._blocked_of = state
 
     def _prefix_cache_bytes(self) -> int:
         size = int(self.config.prefix_cache_gib * 2**30)
@@ -355,7 +381,7 @@ class TokenStream:
         if not self._asked:
             return completions
         sampler = self._refresh_sampler()
-        with self._policy._sampling_precision():
+        with self._policy._sampling_pass():
             ended = sampler.step()
         return completions + [(key, self._complete(key, answer)) for key, answer in ended]
 

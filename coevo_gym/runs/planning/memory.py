@@ -39,6 +39,7 @@ class MemoryEstimate:
         learner: weights of the learner, including the model below an adapter.
         sampler: copy of the weights for sampling, with vLLM's adapters if they are handed over
             alone; 0 if the learner's weights are used.
+        blocked: upper bound for a CPU's copy of the weights, which exists while sampling.
         gradients: gradients of an update, in fp32.
         moments: AdamW's two moments during training; 0 if they are offloaded.
         reference: the frozen reference; 0 with an adapter, which is disabled instead.
@@ -58,6 +59,7 @@ class MemoryEstimate:
     trained: int
     learner: int
     sampler: int
+    blocked: int
     gradients: int
     moments: int
     reference: int
@@ -114,7 +116,7 @@ class MemoryEstimate:
         # During the evaluation of the average, a copy of the trained weights is kept.
         caches = self.average + (self.prefixes + self.context if self.share is None else 0)
         peaks = {
-            "sampling": self.least_sampling + caches,
+            "sampling": self.least_sampling + self.blocked + caches,
             "update": self.least_update + self.activations,
         }
         if self.imitation:
@@ -166,6 +168,7 @@ def _estimate_memory(
         trained=trained,
         learner=width * n + 4 * trained if adapter else 4 * n,
         sampler=sampler,
+        blocked=width * n if engines is None and not device.is_gpu else 0,
         gradients=4 * trained,
         moments=int(_MOMENTS[update.optimizer] * trained),
         reference=0 if adapter or not update.kl_coef else width * n,

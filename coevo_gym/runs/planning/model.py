@@ -33,6 +33,7 @@ class ModelPlan:
         trained: number of trained weights.
         weights: bytes of the weights, including the sampler's copy.
         sampler: bytes of the sampler's copy; 0 if sampling uses the learner's weights.
+        blocked: maximum bytes of a CPU's copy of the weights, which exists while sampling.
         training: bytes of gradients, the optimiser's state, the reference and averaged weights.
         reference: bytes of the reference alone; 0 with an adapter.
         activations: approximate bytes of forward and backward pass of one microbatch.
@@ -58,6 +59,7 @@ class ModelPlan:
     trained: int
     weights: int
     sampler: int
+    blocked: int
     training: int
     reference: int
     activations: int
@@ -96,6 +98,7 @@ def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
         trained=memory.trained,
         weights=memory.weights,
         sampler=memory.sampler,
+        blocked=memory.blocked,
         training=memory.training,
         reference=memory.reference,
         activations=memory.activations,
@@ -131,7 +134,8 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     if ends := end_tokens(config.policy.model.path):
         yield "tokens that end an answer", f"the template's end of turn, {', '.join(ends)}"
     copied = f", including a {format_bytes(model.sampler)} copy for sampling" * bool(model.sampler)
-    yield "memory for weights", f"{format_bytes(model.weights)}{copied}"
+    blocked = f", and {format_bytes(model.blocked)} for a copy while sampling" * bool(model.blocked)
+    yield "memory for weights", f"{format_bytes(model.weights)}{copied}{blocked}"
     reference = "no reference"
     if model.reference:
         precision = "bf16" if computes_in_half(config, device) else "fp32"

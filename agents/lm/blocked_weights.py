@@ -1,0 +1,79 @@
+"""Linear layers in oneDNN's blocked layout, for sampling on a CPU.
+
+A pass of sampling multiplies a few vectors by all weights. PyTorch's default library, MKL, first
+rearranges the weights in each product. oneDNN can keep them rearranged. For SmolLM2's layers on one
+thread of an AMD EPYC, this takes .4 of the time for 3 rows, .55 for 8, .65 for 32, and .88 for 500.
+Import this module lazily: it requires PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from coevo_gym.core.arithmetic import freeze_arithmetic
+
+
+class BlockedWeights:
+    """A copy of the weights of a model's linear layers in oneDNN's blocked layout.
+
+    It does not follow later changes of the weights.
+
+    Args:
+        model: a model on a CPU.
+        dtype: dtype of the products.
+        head: the LM head, whose products are exact: it is copied only if its weight is fp32.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype, head: nn.Linear) -> None:
+        self._forwards = [
+            (vars(layer), _make_product(layer, torch.float32 if layer is head else dtype))
+            for layer in model.modules()
+            if type(layer) is nn.Linear
+            and (layer is not head or head.weight.dtype == torch.float32)
+        ]
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Let the layers multiply by this copy in a ``with`` block, without gradients."""
+        for attributes, forward in self._forwards:
+            attributes["forward"] = forward
+        try:
+            yield
+        finally:
+            for attributes, _ in self._forwards:
+                del attributes["forward"]
+
+
+def can_block(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return True if products in a dtype can use blocked weights on a device.
+
+    Portable arithmetic excludes them, because oneDNN rounds differently on each processor.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if freeze_arithmetic().kind == "portable":
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+@torch.no_grad()
+def _make_product(layer: nn.Linear, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """Return a function that replaces a layer's ``forward``."""
+    # torch.compile uses these operators for constant weights. There are no public ones.
+    operators = torch.ops.mkldnn
+    weight = operators._reorder_linear_weight(layer.weight.detach().to(dtype))
+    bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+
+    def multiply(hidden: Tensor) -> Tensor:
+        product: Tensor = operators._linear_pointwise(
+            hidden.to(dtype), weight, bias, "none", [], ""
+        )
+        return product
+
+    return multiply
