@@ -41,6 +41,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 FIRST_ID = 3  # the ids before are special
 ANSWER = 16  # tokens of each answer of a whole step
+BETWEEN = 128  # tokens between two answers of a conversation, most of them an observation
 NOISE = 0.05  # of a weight's standard deviation, between reference and policy
 LR, KL, CLIP_LOW, CLIP_HIGH, MAX_NORM = 1e-6, 1e-3, 0.2, 0.28, 1.0
 
@@ -73,6 +74,12 @@ class Job(NamedTuple):
     threads: int
     seed: int
     whole: bool = False
+    turns: int = 1
+
+    @property
+    def first_prompt(self) -> int:
+        """Return the number of tokens before the first answer of a whole step."""
+        return self.longest - self.turns * ANSWER - (self.turns - 1) * BETWEEN
 
     def random_batch(self) -> list[Rollout]:
         """Return the trajectories, group by group; half of each group succeed.
@@ -94,7 +101,8 @@ class Job(NamedTuple):
             return max(1, round(draw))
 
         if self.whole:
-            return [False] * (self.longest - ANSWER) + [True] * ANSWER
+            first = [False] * self.first_prompt + [True] * ANSWER
+            return first + ([False] * BETWEEN + [True] * ANSWER) * (self.turns - 1)
         mask = [False] * max(1, self.longest // 8)
         for turn in range(8 if self.equal else int(rng.integers(1, 9))):
             before = length(self.longest / 20) if turn else 0
@@ -234,7 +242,7 @@ def run_ours(job: Job, channel: Connection) -> None:
         for _ in range(job.updates):
             meter.wait_and_start()
             if job.whole:
-                batch = sample_rollouts(model, asked, job.group_size)
+                batch = sample_rollouts(model, asked, job)
                 meter.record_sampling()
             metrics = learner.update(as_groups(batch, job.group_size))
             meter.stop()
@@ -252,28 +260,75 @@ def remove_stop_tokens(policy: Any) -> None:
 
 
 def random_prompts(job: Job, tokenizer: Any) -> list[str]:
-    """Return a text per group whose chat, with an answer, has the maximum number of tokens."""
+    """Return a text per group whose chat has the number of tokens of the first prompt."""
     from coevo_gym.agents.chat.format import ChatFormat
 
     form, rng = ChatFormat(tokenizer), np.random.default_rng(job.seed)
-    return [random_chat_text(form, job.longest - ANSWER, rng) for _ in range(job.groups)]
+    return [random_chat_text(form, job.first_prompt, rng) for _ in range(job.groups)]
 
 
-def sample_rollouts(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
-    """Sample ``size`` answers of exactly :data:`ANSWER` tokens to each prompt."""
+class Room:
+    """An environment that shows random digits after each action.
+
+    Attributes:
+        n_digits: number of digits of an observation.
+    """
+
+    n_digits = 0
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
+
+    def reset(self, **_: Any) -> None:
+        """Show nothing, because the prompt shows everything."""
+
+    def act(self, action: str) -> str:
+        """Act in the room.
+
+        Args:
+            action: the action, in any words.
+
+        Returns:
+            What can be seen then.
+        """
+        return random_digits(self._rng, self.n_digits)
+
+
+def sample_rollouts(policy: Any, asked: Sequence[str], job: Job) -> list[Rollout]:
+    """Play a conversation in a room for each prompt and copy; each answer has 16 tokens."""
     from coevo_gym.core.seams import Message, Prompt, Sampling
 
-    chats = [(Message("user", text),) for text in asked for _ in range(size)]
-    answers = policy.generate([Prompt(chat, Sampling(1.0, ANSWER)) for chat in chats])
-    token_decisions = [answer.decision for answer in answers]
-    return [
-        Rollout(
-            (*d.prompt_ids, *d.ids),
-            (False,) * len(d.prompt_ids) + (True,) * len(d.ids),
-            index % 2 == 0,
-        )
-        for index, d in enumerate(token_decisions)
-    ]
+    exactly = Sampling(1.0, ANSWER)
+    texts = [text for text in asked for _ in range(job.group_size)]
+    rooms = [Room() for _ in texts]
+    played: list[list[Any]] = [[] for _ in texts]  # the decisions of each conversation
+    with policy.stream() as answers:
+        for index, text in enumerate(texts):
+            answers.add(index, Prompt((Message("user", text),), exactly))
+        while len(answers):
+            for index, answer in answers.step():
+                played[index].append(answer.decision)
+                if len(played[index]) == job.turns:
+                    continue
+                if not Room.n_digits:
+                    used = len(
+                        policy.format.prompt_ids_after(answer.decision, (Message("user", ""),))
+                    )
+                    before = len(answer.decision.prompt_ids) + len(answer.decision.ids)
+                    Room.n_digits = BETWEEN - (used - before)
+                seen = (Message("user", rooms[index].act(answer.text)),)
+                answers.add(index, Prompt(seen, exactly, after=answer.decision))
+    return [as_rollout(decisions, success=i % 2 == 0) for i, decisions in enumerate(played)]
+
+
+def as_rollout(decisions: Sequence[Any], *, success: bool) -> Rollout:
+    """Return the token ids of a conversation, with a mask of its answers."""
+    ids: tuple[int, ...] = (*decisions[-1].prompt_ids, *decisions[-1].ids)
+    sampled = [False] * len(ids)
+    for decision in decisions:
+        start = len(decision.prompt_ids)
+        sampled[start : start + len(decision.ids)] = [True] * len(decision.ids)
+    return Rollout(ids, tuple(sampled), success)
 
 
 def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
@@ -324,16 +379,24 @@ def run_trl(job: Job, channel: Connection) -> None:
     from transformers import AutoTokenizer, TrainerCallback
     from transformers.trainer_callback import PrinterCallback
     from trl import GRPOTrainer
+    from trl.chat_template_utils import qwen3_chat_template
+    from trl.trainer import grpo_trainer
 
     batch, losses = job.random_batch(), []
     norms: list[float] = []
     tokenizer = AutoTokenizer.from_pretrained(job.folder)
+    in_rooms = job.whole and job.turns > 1
+    if in_rooms:
+        tokenizer.chat_template = qwen3_chat_template
 
     class Measured(GRPOTrainer):  # type: ignore[misc]
         def _generate(self, prompts: list[Any]) -> Any:
             if not job.whole:
                 return super()._generate(prompts)
             meter.wait_and_start()
+            if in_rooms and not Room.n_digits:
+                empty = {"role": "tool", "name": "act", "content": ""}
+                Room.n_digits = BETWEEN - len(self._get_tool_suffix_ids([empty]))
             output = super()._generate(prompts)
             meter.record_sampling()
             self.tokens = sum(len(ids) for side in output[:2] for ids in side)
@@ -373,8 +436,7 @@ def run_trl(job: Job, channel: Connection) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         asked: list[Any] = [str(i) for i in range(job.groups)]
         if job.whole:
-            texts = random_prompts(job, tokenizer)
-            asked = [[{"role": "user", "content": text}] for text in texts]
+            asked = [[{"role": "user", "content": text}] for text in trl_prompts(job, tokenizer)]
         trainer = Measured(
             model=job.folder,
             reward_funcs=lambda **_: [float(rollout.success) for rollout in batch],
@@ -382,13 +444,40 @@ def run_trl(job: Job, channel: Connection) -> None:
             train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in asked]),
             processing_class=tokenizer,
             rollout_func=None if job.whole else rollouts,
+            environment_factory=Room if in_rooms else None,
             callbacks=[Reports()],
         )
         trainer.tokens = sum(len(rollout.ids) for rollout in batch)
         trainer.remove_callback(PrinterCallback)
         perturb_weights(trainer.model, job.seed)
         meter = Meter(job, channel)
-        trainer.train()
+        # Models do not write calls at random, so each answer counts as the call of an action.
+        with mock.patch.object(grpo_trainer, "parse_response", as_call):
+            trainer.train()
+
+
+def trl_prompts(job: Job, tokenizer: Any) -> list[str]:
+    """Return :func:`random_prompts`; in conversations, they leave room for TRL's tools."""
+    if job.turns == 1:
+        return random_prompts(job, tokenizer)
+    from transformers.utils import get_json_schema
+
+    chat = [{"role": "user", "content": ""}]
+    tools = [get_json_schema(Room.act)]
+    ids = tokenizer.apply_chat_template(
+        chat, tools=tools, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    n_digits, rng = job.first_prompt - len(ids), np.random.default_rng(job.seed)
+    if n_digits < 0:
+        raise ValueError(f"--longest is {-n_digits} tokens too short for TRL's prompt with tools.")
+    return [random_digits(rng, n_digits) for _ in range(job.groups)]
+
+
+def as_call(tokenizer: Any, ids: Sequence[int], **_: Any) -> dict[str, Any]:
+    """Return an answer as the call of an action, in place of TRL's parser."""
+    function = {"name": "act", "arguments": {"action": tokenizer.decode(ids)}}
+    calls = [{"type": "function", "function": function}]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def trl_settings(job: Job, size: int, scratch: str) -> Any:
@@ -397,8 +486,12 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
 
     sampling: dict[str, Any] = {}
     if job.whole:
-        least = {"min_new_tokens": ANSWER}
-        sampling = {"max_completion_length": ANSWER, "generation_kwargs": least}
+        exactly = {"min_new_tokens": ANSWER, "max_new_tokens": ANSWER}
+        sampling = {
+            "max_completion_length": job.longest - job.first_prompt,
+            "max_tool_calling_iterations": job.turns - 1,
+            "generation_kwargs": exactly,
+        }
     return GRPOConfig(
         output_dir=scratch,
         loss_type="dapo",
@@ -450,10 +543,15 @@ def random_chat_text(
     def length(text: str) -> int:
         return len(form.prompt_ids((*before, Message("user", text))))
 
-    text = "".join(map(str, rng.integers(10, size=max(0, n - length("")))))
+    text = random_digits(rng, max(0, n - length("")))
     if length(text) != n:
         raise ValueError(f"The prompt has {length(text)} tokens instead of {n}.")
     return text
+
+
+def random_digits(rng: np.random.Generator, n: int) -> str:
+    """Return ``n`` random digits, which are one token each."""
+    return "".join(map(str, rng.integers(10, size=n)))
 
 
 def run_side(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:

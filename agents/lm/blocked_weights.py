@@ -53,7 +53,8 @@ def can_block(device: torch.device, dtype: torch.dtype) -> bool:
 
     Portable arithmetic excludes them, because oneDNN rounds differently on each processor.
     """
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if device.type != "cpu" or not has_onednn:
         return False
     if freeze_arithmetic().kind == "portable":
         return False

@@ -92,7 +92,8 @@ def test_a_copy_is_used_in_its_block_only_and_does_not_follow_the_weights() -> N
         with pytest.raises(ZeroDivisionError), blocked.use():
             _ = 1 / 0
     body(x).sum().backward()
-    assert (body.first.weight.grad is not None) and not torch.equal(body(x), before)
+    assert body.first.weight.grad is not None
+    assert not torch.equal(body(x), before)
 
 
 @torch.no_grad()
@@ -132,9 +133,9 @@ def test_a_policys_copy_is_kept_between_calls_and_freed_before_an_update(
     policy: TransformersPolicy,
 ) -> None:
     policy.generate(PROMPTS)
-    kept = policy._blocked
+    blocked = policy._blocked
     policy.generate(PROMPTS)
-    assert policy._blocked is kept is not None
+    assert policy._blocked is blocked is not None
     policy.train()
     assert policy._blocked is None
 

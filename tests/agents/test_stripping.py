@@ -113,7 +113,7 @@ class Drawing(TransformersPolicy):
     def _sampling_state(self) -> tuple[int, ...]:
         return ()
 
-    def _sampling_precision(self) -> Any:
+    def _sampling_pass(self) -> Any:
         return nullcontext()
 
     def _next(self) -> Sampled:
