@@ -362,14 +362,14 @@ def test_all_parts_with_many_turns_are_measured(multiturn: Any, tmp_path: Path) 
     whole, adapter = results["mismatch"]
     assert (whole["trained"], adapter["trained"]) == ("all weights", "adapter")
     for row in (whole, adapter):
-        assert row["tokens"] == 16
+        assert row["tokens"] > 500
         assert abs(row["kl"]) < row["mean_off"] <= row["max_off"] < 0.1
 
     small, ample = results["sampling"]
     for row in (small, ample):
         assert (row["episodes"], row["turns"], row["complete"]) == (4, 8, True)
         assert row["fed"] == row["read"] + row["sampled"] - row["turns"]
-        assert (row["captures"], row["eager_share"], row["peak_memory"]) == (0, 1.0, None)
+        assert (row["captures"], row["graphless_share"], row["peak_memory"]) == (0, 1.0, None)
     assert small["read"] > ample["read"]
     assert ample["read"] <= ample["must_read"]
     assert small["planned_memory"] < ample["planned_memory"]

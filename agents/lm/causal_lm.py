@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import Linear, LoraLayer
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -108,7 +109,7 @@ def load_model(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 source, config=config, dtype=dtype, trust_remote_code=False
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             f"Could not load a language model from {path!r}: {error}\nPass a folder with "
             "config.json, the weights and a tokenizer, or a Hugging Face Hub model ID, or run "

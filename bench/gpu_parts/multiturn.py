@@ -294,6 +294,6 @@ def _sampling_numbers(policy: TransformersPolicy, played: Played) -> dict[str, A
         **played._asdict(),
         "tokens_per_s": counts.sampled / played.seconds,
         "reused_share": counts.reused / max(1, counts.read + counts.reused),
-        "eager_share": 1 - counts.graph_passes / max(1, counts.passes),
+        "graphless_share": 1 - counts.decoded_with_graph / max(1, counts.decoded),
         "rows_per_pass": counts.rows / max(1, counts.passes),
     }

@@ -128,7 +128,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         ("read", lambda row: f"{row['read']:,}"),
         ("reused", lambda row: f"{row['reused']:,} ({row['reused_share']:.0%})"),
         ("rows per pass", lambda row: f"{row['rows_per_pass']:.1f}"),
-        ("passes without a graph", lambda row: f"{row['eager_share']:.0%}"),
+        ("tokens decoded without a graph", lambda row: f"{row['graphless_share']:.0%}"),
         ("captures", lambda row: f"{row['captures']:,} in {row['capture_s']:.1f} s"),
         ("declined", lambda row: f"{row['declined']:,}"),
         ("restarts", lambda row: f"{row['restarts']:,}"),
