@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.runs.experiments.measures import measure_run
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record
@@ -40,6 +42,15 @@ STEPS = 2
 WITH_STYLE = PROMPT.replace('"thinking"]', '"thinking", "style"]').replace(
     "{%- endif %}", "{%- endif %}{{- ' Begin with a line Thought.' if style == 'react' }}", 1
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def native_arithmetic() -> Iterator[None]:
+    """Runs of language models compute like those of users, by default with native arithmetic."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PORTABLE:
+            patch.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +115,7 @@ def test_a_language_model_run_prints_progress_and_time_estimates(straight: Path)
 def test_a_run_trains_a_language_model_and_records_its_versions(straight: Path) -> None:
     manifest = read_json(straight / "manifest.json")
     assert manifest["model"].startswith("transformers:")
+    assert manifest["arithmetic"]["kind"] == "native"
     assert manifest["prompt"]["name"] == "toy"
     assert len(manifest["prompt"]["hash"]) == 64
     assert {"torch", "transformers", "peft"} <= set(manifest["versions"])
