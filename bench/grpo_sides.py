@@ -271,7 +271,7 @@ class Room:
     """An environment that shows random digits after each action.
 
     Attributes:
-        n_digits: number of digits of an observation.
+        n_digits: number of digits of an observation, which each side sets for its chat template.
     """
 
     n_digits = 0
@@ -297,7 +297,11 @@ class Room:
 def sample_rollouts(policy: Any, asked: Sequence[str], job: Job) -> list[Rollout]:
     """Play a conversation in a room for each prompt and copy; each answer has 16 tokens."""
     from coevo_gym.core.seams import Message, Prompt, Sampling
+    from coevo_gym.core.trajectory import TokenDecision
 
+    answered = TokenDecision((FIRST_ID,), (FIRST_ID,), (0.0,))
+    empty_turn = policy.format.prompt_ids_after(answered, (Message("user", ""),))[2:]
+    Room.n_digits = BETWEEN - len(empty_turn)
     exactly = Sampling(1.0, ANSWER)
     texts = [text for text in asked for _ in range(job.group_size)]
     rooms = [Room() for _ in texts]
@@ -310,12 +314,6 @@ def sample_rollouts(policy: Any, asked: Sequence[str], job: Job) -> list[Rollout
                 played[index].append(answer.decision)
                 if len(played[index]) == job.turns:
                     continue
-                if not Room.n_digits:
-                    used = len(
-                        policy.format.prompt_ids_after(answer.decision, (Message("user", ""),))
-                    )
-                    before = len(answer.decision.prompt_ids) + len(answer.decision.ids)
-                    Room.n_digits = BETWEEN - (used - before)
                 seen = (Message("user", rooms[index].act(answer.text)),)
                 answers.add(index, Prompt(seen, exactly, after=answer.decision))
     return [as_rollout(decisions, success=i % 2 == 0) for i, decisions in enumerate(played)]
@@ -394,9 +392,6 @@ def run_trl(job: Job, channel: Connection) -> None:
             if not job.whole:
                 return super()._generate(prompts)
             meter.wait_and_start()
-            if in_rooms and not Room.n_digits:
-                empty = {"role": "tool", "name": "act", "content": ""}
-                Room.n_digits = BETWEEN - len(self._get_tool_suffix_ids([empty]))
             output = super()._generate(prompts)
             meter.record_sampling()
             self.tokens = sum(len(ids) for side in output[:2] for ids in side)
@@ -450,6 +445,9 @@ def run_trl(job: Job, channel: Connection) -> None:
         trainer.tokens = sum(len(rollout.ids) for rollout in batch)
         trainer.remove_callback(PrinterCallback)
         perturb_weights(trainer.model, job.seed)
+        if in_rooms:
+            empty = {"role": "tool", "name": "act", "content": ""}
+            Room.n_digits = BETWEEN - len(trainer._get_tool_suffix_ids([empty]))
         meter = Meter(job, channel)
         # Models do not write calls at random, so each answer counts as the call of an action.
         with mock.patch.object(grpo_trainer, "parse_response", as_call):

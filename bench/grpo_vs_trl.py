@@ -68,7 +68,7 @@ EXAMPLES = """examples:
   python bench/grpo_vs_trl.py --shape 1.5b --longest 4096 --groups 8 --group-size 8      on a GPU
   python bench/grpo_vs_trl.py --whole --model smollm2 --threads 1 --groups 2 --longest 176
   python bench/grpo_vs_trl.py --whole --turns 6 --model smollm2 --threads 1 --longest 1056 \
-      --groups 1 --updates 3
+      --groups 1 --rows 1 --updates 3
 """
 WANTED: dict[str, float | None] = {"seconds": 0.8, "cpu_seconds": None, "peak_bytes": 1.0}
 WANTED_WHOLE: dict[str, float | None] = {"seconds": None, "cpu_seconds": 0.42, "peak_bytes": 0.8}

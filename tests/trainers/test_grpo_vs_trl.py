@@ -99,11 +99,26 @@ def test_a_whole_step_samples_answers_of_full_length(bench: SimpleNamespace, fol
     task = job(bench, folder, whole=True)
     bench.sides.remove_stop_tokens(policy)
     asked = bench.sides.random_prompts(task, policy.tokenizer)
-    rows = bench.sides.sample_rollouts(policy, asked, 2)
+    rows = bench.sides.sample_rollouts(policy, asked, task)
     assert [r._replace(ids=()) for r in rows] == [r._replace(ids=()) for r in task.random_batch()]
     assert [len(r.ids) for r in rows] == [60] * 4
     prompts = [r.ids[:-16] for r in rows]
     assert prompts[0] == prompts[1] != prompts[2] == prompts[3]
+
+
+def test_a_conversation_has_answers_and_observations_of_equal_length(
+    bench: SimpleNamespace, folder: Path
+) -> None:
+    from coevo_gym.agents.lm.language_model import ModelConfig
+    from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+
+    policy = TransformersPolicy(ModelConfig(path=str(folder), device="cpu"))
+    task = job(bench, folder, whole=True, turns=3, longest=400)
+    bench.sides.remove_stop_tokens(policy)
+    asked = bench.sides.random_prompts(task, policy.tokenizer)
+    rows = bench.sides.sample_rollouts(policy, asked, task)
+    assert [r._replace(ids=()) for r in rows] == [r._replace(ids=()) for r in task.random_batch()]
+    assert [(len(r.ids), sum(r.sampled)) for r in rows] == [(400, 48)] * 4
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(0.5002, 1.0), (0.5, 1.01), (float("nan"), 1.0)])
@@ -123,11 +138,16 @@ def test_sides_with_different_loss_gradient_or_tokens_are_detected(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path, whole: bool) -> None:
+@pytest.mark.parametrize("kind", ["update", "whole", "conversations"])
+def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("trl")
-    flags = "--updates 2 --groups 1 --group-size 2 --rows 1 --longest 60 --threads 1 "
-    flags += "--whole" if whole else "--epochs 2"
+    flags = "--updates 2 --groups 1 --group-size 2 --rows 1 --threads 1 "
+    flags += {
+        "update": "--longest 60 --epochs 2",
+        "whole": "--longest 60 --whole",
+        "conversations": "--longest 1400 --whole --turns 3",
+    }[kind]
+    whole = kind != "update"
     command = [sys.executable, str(BENCH / "grpo_vs_trl.py"), *flags.split(), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     facts = json.loads(done.stdout)
@@ -139,7 +159,8 @@ def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path, whole: bool) -> N
         assert all((update["sampling_cpu_seconds"] > 0) == whole for update in facts["sides"][side])
     assert facts["ratios"]["seconds"]["least"] <= facts["ratios"]["seconds"]["most"]
     if whole:
-        assert facts["wanted"] == {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
+        one_turn = {"seconds": None, "cpu_seconds": 0.42, "peak_bytes": 0.8}
+        assert facts["wanted"] == (one_turn if kind == "whole" else dict.fromkeys(one_turn))
         return
     losses = [facts["sides"][side][0]["loss"] for side in ("ours", "trl")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
