@@ -46,14 +46,14 @@ def half_copy(model: ModuleT) -> ModuleT:
 def residual_in_fp32(half: PreTrainedModel) -> PreTrainedModel:
     """Make a bf16 model sum its layers' outputs in fp32 under autocast, as an fp32 model does.
 
-    Its embeddings in bf16 would make the sum bf16, too. Without autocast, nothing changes.
+    Its embeddings in bf16 would make the sum bf16, too.
     """
     half.get_input_embeddings().register_forward_hook(_output_to_fp32)
     return half
 
 
 def _output_to_fp32(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-    return output.float() if torch.is_autocast_enabled(output.device.type) else output
+    return output.float()
 
 
 @torch.no_grad()

@@ -123,8 +123,6 @@ class LanguageModel:
             logger.warning(SLOW_BF16)
         dtype = torch.bfloat16 if self._half and config.lora_rank else torch.float32
         loaded = causal_lm.load_model(config.path, device, dtype)
-        if dtype == torch.bfloat16:
-            causal_lm.residual_in_fp32(loaded.model)
         with self._autocast(device):
             causal_lm.check_packing(loaded.model)
         if config.lora_rank:

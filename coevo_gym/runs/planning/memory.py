@@ -318,8 +318,8 @@ def _activation_bytes(
     casts = 2 * trained if half else 0
     if not settings.gradient_checkpointing:
         return shape.layers * activations + casts
-    inputs = shape.layers * tokens * shape.hidden * 4  # in fp32, also with an adapter in bf16
-    return inputs + max(casts, 2 * activations)
+    stream = 2 if half and settings.lora_rank else 4
+    return shape.layers * tokens * shape.hidden * stream + max(casts, 2 * activations)
 
 
 _PHASES = {
