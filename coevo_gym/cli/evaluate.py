@@ -328,12 +328,12 @@ def _evaluate_table(
         print_json({**to_json(result), "folder": str(table.folder)})
     else:
         say(result.title)
-        heads, rows = main_grid(result)
+        heads, rows = main_grid(result.results)
         grid = Table(*(Column(head, overflow="fold") for head in heads))
         for row in rows:
             grid.add_row(*map(escape, row))
         print_table_unwrapped(grid)
-        for line in (*explanations(result), *result.notes):
+        for line in (*explanations(result.results), *result.problems, *result.notes):
             say(line)
         say(f"Table: {table.folder / 'table.md'}. Look inside: coevo view {table.folder}")
     failed = sum(cell.state == "failed" for cell in result.cells)

@@ -19,6 +19,7 @@ from coevo_gym.view.model.evals import (
 from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.model.steps import GroupPage, GroupRow, StepTable
 from coevo_gym.view.rows import Shape, TaskBrief
+from tests.view import made_up
 
 ASKED = "I am looking for a lightweight rain jacket in navy, size large, under 60 dollars."
 TAGS = ("category:fashion", "subset:few-shot")
@@ -175,6 +176,7 @@ GOING = row("going", 0.5, finished=False).model_copy(
 ANSWERS: dict[str, Any] = {
     "about": {"version": "1", "exported": False, "kinds": [], "home": ""},
     "evals": _json(EvalList(evals=(AFTER, BEFORE, GOING))),
+    "tables": made_up.ANSWERS["tables"],
     "evals/after": _json(detail(AFTER)),
     "evals/before": _json(detail(BEFORE)),
     "evals/after/episodes": _json(episodes()),

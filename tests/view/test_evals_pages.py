@@ -44,7 +44,7 @@ def test_each_page_opens_without_errors_and_fits_a_narrow_window(shared: Visit, 
 
 def test_the_name_of_a_model_without_a_run_is_shown_once(shared: Visit) -> None:
     shared.jump(PLACES["evaluations"])
-    rows = shared.page.get_by_role("table", name="Evaluations")
+    rows = shared.page.get_by_role("table", name="Evaluations", exact=True)
     assert rows.inner_text().count("openai:good") == 1
     assert "coevolve, tiny" in rows.inner_text()
 

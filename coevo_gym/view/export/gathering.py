@@ -247,6 +247,7 @@ def _table_responses(collection: RunCollection) -> Iterator[Response]:
     paths = [
         *(f"tables/{table['id']}" for table in tables.value["tables"]),
         *(f"tables/{table['id']}/curves" for table in tables.value["tables"]),
+        *(f"eval-tables/{table['id']}" for table in tables.value["eval_tables"]),
         *(f"ledgers/{ledger['id']}" for ledger in tables.value["ledgers"]),
     ]
     for path in paths:

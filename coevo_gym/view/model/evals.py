@@ -222,7 +222,7 @@ def eval_list(collection: RunCollection) -> EvalList:
 def eval_rows(collection: RunCollection) -> tuple[EvalRow, ...]:
     """Return the rows of all evaluations, latest first."""
     rows = sorted(
-        map(_eval_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True
+        map(eval_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True
     )
     return tuple(rows)
 
@@ -238,7 +238,7 @@ def eval_rows_for_terminal(collection: RunCollection) -> list[EvalRow]:
         summary = evaluation.summary if on_disk.state != "damaged" else None
         success = (summary or {}).get("success")
         rows.append(
-            _eval_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success})
+            eval_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success})
         )
     return rows
 
@@ -252,7 +252,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
     lines, summary = list(evaluation.episode_lines.values()), evaluation.summary or {}
     tried = list(by_task(lines).values())
     return EvalDetail(
-        eval=_eval_row(evaluation),
+        eval=eval_row(evaluation),
         notice=notice_of(evaluation.config["split"]),
         score=_mean_of_known(
             [_mean_of_known([line.score for line in episodes]) for episodes in tried]
@@ -583,7 +583,8 @@ def _success_share(outcomes: Sequence[Evaluated]) -> float:
     return fmean(one.success for one in outcomes)
 
 
-def _eval_row(evaluation: ShownEval) -> EvalRow:
+def eval_row(evaluation: ShownEval) -> EvalRow:
+    """Return the row of an evaluation in the list of evaluations."""
     folder = evaluation.folder
     row = EvalRow(
         id=evaluation.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.provision import coevo_home
 from coevo_gym.runs.evals.comparison import compare
+from coevo_gym.runs.evals.evaluation import KeptInFolder
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.evals.tables import definition
 from coevo_gym.runs.evals.tables.running import find_identical_evaluation
@@ -22,7 +24,10 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, write_json
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
+from coevo_gym.view.model.eval_tables import eval_table_detail
 from coevo_gym.view.model.evals import eval_detail
+from coevo_gym.view.model.tables import table_list
+from coevo_gym.view.refusals import Damaged
 from tests import toy
 from tests.agents.fake_openai import FakeOpenAI
 from tests.runs.conftest import Coevo
@@ -135,6 +140,61 @@ def test_each_cell_is_an_ordinary_evaluation(coevo: Coevo) -> None:
     assert (removable.kind, len(removable.folders)) == ("table", len(CELLS))
     coevo("runs", "rm", "mine", "--yes")
     assert not Path("evals/mine").exists()
+
+
+def test_the_page_of_a_table_shows_what_the_terminal_prints(coevo: Coevo, tmp_path: Path) -> None:
+    text = coevo("eval", write(FIVE + MODELS + TOY))
+    (brief,) = table_list(RunCollection(Library())).eval_tables
+    assert (brief.id, brief.models, brief.benchmarks) == ("mine", 2, 2)
+    assert brief.cells == {"finished": 6}
+    detail = eval_table_detail(RunCollection(Library(["mine"])), "mine")
+    for line in (detail.heads, *detail.lines):
+        (printed,) = (one for one in text.splitlines() if all(cell in one for cell in line))
+        assert re.split(" *[┃│] *", printed)[1:-1] == list(line)
+    assert all(sentence in text for sentence in (*detail.explanations, *detail.notes))
+    assert {cell.eval for cell in detail.cells} == {f"mine~{name}" for name in CELLS}
+    assert [one.tasks for one in detail.results] == [5, 5, 5, 5]
+    shutil.move("evals/mine", "elsewhere")  # the cells are found beside the table
+    moved = eval_table_detail(RunCollection(Library(["elsewhere"])), "elsewhere")
+    assert {cell.eval for cell in moved.cells} == {f"elsewhere~{name}" for name in CELLS}
+    exported = tmp_path / "pages.html"
+    coevo("view", "elsewhere", "--export", str(exported))
+    assert 'data-home="eval-tables/elsewhere"' in exported.read_text()
+
+
+def test_the_page_of_a_table_shows_its_progress_while_it_runs(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is there from the start, and after each cell it has another number."""
+    seen: list[tuple[list[str], list[tuple[int, int]]]] = []
+    real = KeptInFolder.add
+
+    def add(self: KeptInFolder, line: Any, trajectory: Any) -> None:
+        real(self, line, trajectory)
+        detail = eval_table_detail(RunCollection(Library()), "mine")
+        states = [cell.state for cell in detail.cells]
+        seen.append((states, [(one.done, one.total) for one in detail.cells]))
+
+    monkeypatch.setattr(KeptInFolder, "add", add)
+    coevo("eval", write("n_tasks = 2\n" + MODELS + TOY.partition("[[benchmarks]]\nname")[0]))
+    assert seen == [
+        (["running", "missing"], [(1, 2), (0, 0)]),
+        (["running", "missing"], [(2, 2), (0, 0)]),
+        (["finished", "running"], [(0, 0), (1, 2)]),
+        (["finished", "running"], [(0, 0), (2, 2)]),
+    ]
+
+
+def test_a_damaged_table_says_how_to_write_it_again(coevo: Coevo) -> None:
+    coevo("eval", write(FIVE + MODELS + TOY))
+    for text in ("{", "[]", '{"results": [{"row": "a"}], "cells": []}'):
+        Path("evals/mine/table.json").write_text(text)
+        collection = RunCollection(Library())
+        assert [one.title for one in table_list(collection).eval_tables] == ["mine"]
+        with pytest.raises(Damaged):
+            eval_table_detail(collection, "mine")
+    coevo("eval", "mine.toml")
+    assert eval_table_detail(RunCollection(Library()), "mine").lines
 
 
 def test_a_finished_table_is_printed_again_without_playing(coevo: Coevo) -> None:

@@ -317,10 +317,6 @@ class EvalTableDefinition:
         """The cells, row by row, so that a model's cells follow each other."""
         return tuple(self._make_cells())
 
-    def cells_of(self, row: str, column: str) -> list[EvalCell]:
-        """Return the cells of a row and a column, one per seed."""
-        return [cell for cell in self.cells if (cell.row, cell.column) == (row, column)]
-
     def spent_by_others(self, cell: EvalCell) -> Cost:
         """Return what the other cells of a cell's model have spent."""
         mine = (one for one in self.cells if one.row == cell.row and one is not cell)

@@ -128,7 +128,7 @@ def run_eval_table(
     overwrite: bool = False,
     agreed: bool = False,
 ) -> EvalTable:
-    """Run a table's missing evaluations, and write its files.
+    """Run a table's missing evaluations, and write its files, at first and after each cell.
 
     A cell that fails does not stop the others; the table contains its reason, and the same call
     continues it later. Before a cell is run, an identical finished evaluation in ``evals/`` is
@@ -153,8 +153,15 @@ def run_eval_table(
         refuse_if_paid(estimate_table_costs(table, fresh=overwrite))
     problems: dict[str, str] = {}
     cells, spent = table.cells, list[float]()
+
+    def save() -> EvalTable:
+        result = build_eval_table(table, problems)
+        write_eval_table(table.folder, result)
+        return result
+
     with ProgressFile(progress, table.folder, "eval", table.folder.name) as reporter:
         try:
+            save()  # so that the viewer shows the table from the start
             for number, cell in enumerate(cells, start=1):
                 later = len(cells) - number
                 later_s = sum(spent) / len(spent) * later if spent else None
@@ -166,13 +173,14 @@ def run_eval_table(
                 except _FAULTS as error:
                     problems[cell.name] = describe_error(error)
                     reporter.say(f"{name} failed: {problems[cell.name]}")
+                    save()
                     continue
                 if played:
                     spent.append(monotonic() - started)
+                    save()
                 gc.collect()  # free the model now: its reference cycles would keep the memory
         finally:
-            result = build_eval_table(table, problems)
-            write_eval_table(table.folder, result)
+            result = save()
     return result
 
 

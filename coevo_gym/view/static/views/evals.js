@@ -51,10 +51,13 @@
 
   const Evals = () => {
     const found = coevo.useData(["evals"], {}, { run: "" });
+    const tables = coevo.useData(["tables"], {}, { run: "" }).data || {};
     return html`<${Page} title="Evaluations" crumbs=${[["Runs", "#/"]]} wide>
+      <${coevo.Tables} eval_tables=${tables.eval_tables} ledgers=${tables.ledgers} />
       <${Loaded} of=${found}>${({ evals }) =>
         evals.length
-          ? html`<${Table} label="Evaluations" rows=${evals} columns=${coevo.EVAL_COLUMNS} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} />`
+          ? html`<${Section} title="All evaluations">
+              <${Table} label="Evaluations" rows=${evals} columns=${coevo.EVAL_COLUMNS} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} /><//>`
           : html`<${Empty} title="There are no evaluations yet.">
               <p>To evaluate a trained run: <code>coevo eval quickstart</code>. To evaluate a model: <code>coevo eval webshop --policy transformers:smollm2</code></p>
             <//>`}<//>
