@@ -26,11 +26,13 @@ from coevo_gym.cli.output import (
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.registry import did_you_mean
+from coevo_gym.envs.diagnosis import describe_failure
 
 if TYPE_CHECKING:
     from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.model.episodes import StepView
     from coevo_gym.view.model.trajectories import TrajectoryDetail
+    from coevo_gym.view.model.trajectory_list import Sibling
     from coevo_gym.view.safe import Reveal
 
 _MAX_NAMED = 8
@@ -122,6 +124,7 @@ class _StoredEpisode(NamedTuple):
         task: name of its task, or "".
         success: the binary outcome.
         end_reason: why it ended.
+        failure: the benchmark's kind of failure with its turn, or "".
         read: function that reads the whole episode.
     """
 
@@ -129,7 +132,14 @@ class _StoredEpisode(NamedTuple):
     task: str
     success: bool
     end_reason: str
+    failure: str
     read: Callable[[], TrajectoryDetail]
+
+    @classmethod
+    def of(cls, row: Sibling, task: str, read: Callable[[], TrajectoryDetail]) -> _StoredEpisode:
+        """Return the episode of a list's row."""
+        failure = describe_failure(row.failure, row.failed_turn)
+        return cls(row.id, task, row.success, row.end_reason, failure, read)
 
 
 def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisode]:
@@ -158,18 +168,14 @@ def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisod
         for row in episode_rows(evaluation):
             if row.stored:
                 read = partial(episode_detail, evaluation, row.id)
-                episodes.append(_StoredEpisode(row.id, row.name, row.success, row.end_reason, read))
+                episodes.append(_StoredEpisode.of(row, row.name, read))
     for run in runs:
         for trained in all_trajectories(run):
             read = partial(trajectory_detail, run, trained.id)
-            episodes.append(
-                _StoredEpisode(
-                    trained.id, trained.task.name, trained.success, trained.end_reason, read
-                )
-            )
+            episodes.append(_StoredEpisode.of(trained, trained.task.name, read))
         for row in run_episode_rows(run):
             read = partial(run_episode_detail, run, row.id)
-            episodes.append(_StoredEpisode(row.id, row.name, row.success, row.end_reason, read))
+            episodes.append(_StoredEpisode.of(row, row.name, read))
     if not episodes:
         raise ConfigError(
             f"{name} stores no episodes, so none can be shown. Runs store those selected by "
@@ -216,7 +222,7 @@ def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool)
             "id": one.id,
             "success": one.success,
             "end_reason": one.end_reason,
-            "failure": _failure_of(one),
+            "failure": one.failure,
         }
         for one in (ordered if as_json else ordered[:_MAX_LISTED])
     ]
@@ -234,12 +240,6 @@ def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool)
     if len(rows) < len(episodes):
         say(f"{len(episodes) - len(rows)} more are in the list of `coevo show {name} --json`.")
     say(f"To print one: coevo show {name} {names[ordered[0].id]}")
-
-
-def _failure_of(episode: _StoredEpisode) -> str:
-    """Return the benchmark's diagnosis of a failed episode in words, or ""."""
-    failure = None if episode.success else episode.read().grade.failure
-    return failure.text if failure else ""
 
 
 def _print_episode(detail: TrajectoryDetail) -> None:

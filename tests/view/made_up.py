@@ -77,6 +77,7 @@ def trajectory_row(position: int = 0, *, arm: str = "coevolve", step: int = 7) -
         "id": f"{arm}.g{step}.{position}", "arm": arm, "step": step, "group": f"g{step}",
         "position": position, "task": _brief(), "policy_version": step, "success": won,
         "score": 1.0 if won else 0.5, "end_reason": "solved" if won else "failed", "steps": 4,
+        "failure": "" if won else "argument_mismatch", "failed_turn": None,
         "errors": 0 if won else 1, "signals": [] if won else ["boundary"],
         "advice": [ADVICE] if won else [], "advantage": 0.87 if won else -0.87,
     }  # fmt: skip
@@ -260,7 +261,7 @@ def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
     row = trajectory_row(position, arm=arm)
     siblings = [
         {name: trajectory_row(n)[name] for name in ("position", "success", "score", "end_reason",
-                                                    "steps", "signals")}
+                                                    "steps", "failure", "failed_turn", "signals")}
         | {"id": trajectory_row(n, arm=arm)["id"]}
         for n in range(4)
     ]  # fmt: skip
@@ -646,7 +647,9 @@ ANSWERS: dict[str, Any] = {
         "group": group_row(), "trajectories": [trajectory_row(n) for n in range(4)],
         "before": None, "after": "g18",
     },
-    f"{_AT}/trajectories": _paged([trajectory_row(n) for n in range(4)]),
+    f"{_AT}/trajectories": _paged(
+        [trajectory_row(n) for n in range(4)], failures=["argument_mismatch"]
+    ),
     **{f"{_AT}/trajectories/coevolve.g7.{n}": trajectory(n) for n in range(4)},
     f"{_AT}/tasks": _paged([task_row(), task_row(PARENT, round="")]),
     f"{_AT}/tasks/{TASK}": task(),

@@ -471,6 +471,15 @@ def test_an_end_reason_that_differs_from_the_outcome_is_shown(chromium: Browser)
         )
 
 
+def test_the_kind_of_failure_is_a_column_and_a_filter_of_the_episodes(visit: Visit) -> None:
+    visit.go(PLACES["trajectories"])
+    rows = visit.page.get_by_role("table", name="Training episodes")
+    assert rows.locator("td[data-label=Failure]").all_inner_texts() == ["", "argument_mismatch"] * 2
+    wanted = "/trajectories?failure=argument_mismatch"
+    with visit.page.expect_request(lambda request: request.url.endswith(wanted)):
+        visit.page.get_by_label("Failure").select_option("argument_mismatch")
+
+
 def test_the_signal_chart_includes_every_arm(shared: Visit) -> None:
     shared.jump(PLACES["run"])
     chart = shared.page.locator("figure.chart", has_text="Signals by arm")
