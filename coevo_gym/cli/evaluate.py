@@ -297,11 +297,13 @@ def _evaluate_table(
     """Run a table of evaluations and print it, or print what it would run.
 
     Raises:
+        ConfigError: if some models cannot be played.
         typer.Exit: with code 1, if a cell failed.
     """
     from coevo_gym.runs.config import approve_settings
+    from coevo_gym.runs.evals.tables.definition import refuse_mistaken_models
     from coevo_gym.runs.evals.tables.running import (
-        estimate_table_costs,
+        merge_costs,
         plan_eval_table,
         run_eval_table,
     )
@@ -309,15 +311,18 @@ def _evaluate_table(
 
     if dry_run:
         _print_table_plan(table, plan_eval_table(table, fresh=overwrite), as_json=as_json)
+    refuse_mistaken_models(table)
+    if dry_run:
         return
     progress = RunProgress(errors, one_line=True)
     with send_logs_to(progress.say):
         for cell in table.cells:
             approve_settings(cell.config, None if yes else ask_to_permit)
-        agreed = yes or ask_to_accept_cost(estimate_table_costs(table, fresh=overwrite))
+        plans = plan_eval_table(table, fresh=overwrite, only_begun=True)
+        agreed = yes or ask_to_accept_cost(merge_costs(plans))
         try:
             with progress:
-                result = run_eval_table(table, progress, overwrite=overwrite, agreed=agreed)
+                result = run_eval_table(table, plans, progress, overwrite=overwrite, agreed=agreed)
         except KeyboardInterrupt:
             progress.say(
                 f"Stopped. Finished episodes are in {table.folder}; run the same command to "
@@ -349,9 +354,9 @@ def _print_table_plan(
     table: EvalTableDefinition, plans: Sequence[PlannedCell], *, as_json: bool
 ) -> None:
     """Print what each cell of a table would play, and what the endpoints may cost."""
-    from coevo_gym.runs.planning.cost import merge_evaluation_costs
+    from coevo_gym.runs.evals.tables.running import merge_costs
 
-    costs = merge_evaluation_costs([one for plan in plans for one in plan.costs])
+    costs = merge_costs(plans)
     if as_json:
         print_json(
             {
@@ -389,7 +394,9 @@ def _print_table_plan(
         place = f"{plan.cell.row} on {plan.cell.column}, seed {plan.cell.seed}"
         if plan.used_from:
             say(f"{place}: the identical evaluation {plan.used_from} will be used.")
-        if plan.problem:
+        for warning in plan.warnings:
+            say(f"{place}: {warning}")
+        if plan.problem and not plan.cell.mistake:  # mistakes are reported together
             say(f"{place}: {plan.problem}")
     for estimate in costs:
         print_plan(list(estimate.to_rows()), "\nrequests to an endpoint")

@@ -59,14 +59,14 @@ def test_without_an_episode_the_stored_ones_are_listed_failed_ones_first(
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The queries on databases."""
-    made, read = list[str](), ViewReader._rows
+    recorded, read = list[str](), ViewReader._rows
 
     def record(reader: ViewReader, query: str, *values: object) -> list[tuple[Any, ...]]:
-        made.append(query)
+        recorded.append(query)
         return read(reader, query, *values)
 
     monkeypatch.setattr(ViewReader, "_rows", record)
-    return made
+    return recorded
 
 
 def test_a_list_of_more_episodes_reads_no_more_often(coevo: Coevo, queries: list[str]) -> None:

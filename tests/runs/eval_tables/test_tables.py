@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,63 @@ def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> 
     assert "A model's caps include all of its cells; the other cells of remote have used" in text
 
 
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the job of each cell was created."""
+    counts, real = Counter[str](), definition.EvalCell.make_job
+
+    def make_job(cell: definition.EvalCell, *arguments: Any) -> Any:
+        counts[cell.name] += 1
+        return real(cell, *arguments)
+
+    monkeypatch.setattr(definition.EvalCell, "make_job", make_job)
+    return counts
+
+
+def test_the_job_of_a_cell_is_created_once(coevo: Coevo, jobs: Counter[str]) -> None:
+    """Creating one may load or hash weights."""
+    file, once = write(FIVE + MODELS + TOY), dict.fromkeys(CELLS, 1)
+    for command in (
+        ("eval", file),
+        ("eval", file),  # finished
+        ("eval", file, "--dry-run"),
+        ("eval", file, "--overwrite", "--dry-run"),
+        ("eval", file, "--overwrite"),
+    ):
+        jobs.clear()
+        coevo(*command)
+        assert jobs == once, command
+    for command in (("eval", file, "-n", "4"), ("eval", file, "-n", "4", "--dry-run")):
+        jobs.clear()
+        assert "6 of 6 cells differ" in coevo(*command, code=2)
+        assert jobs == once, command
+
+
+def test_a_changed_table_is_refused_before_its_cost_is_asked(
+    coevo: Coevo, jobs: Counter[str]
+) -> None:
+    with FakeOpenAI(answer=searching) as server:
+        price = {"policy.endpoint.usd_per_million_prompt_tokens": 1.0}
+        file = write(endpoint_entry(server, **price) + SHOP)
+        short = ("--set", "benchmark.max_steps=1")
+        coevo("eval", file, "-n", "2", "--yes", *short)
+        jobs.clear()
+        assert "contains a table with other settings" in coevo(
+            "eval", file, "-n", "1", *short, code=2
+        )
+        assert jobs == {"remote-webshop-val-0": 1}
+
+
+def test_finished_cells_that_other_code_played_are_named(coevo: Coevo) -> None:
+    coevo("eval", write(FIVE + MODELS + TOY))
+    config = Path("evals/mine/random-toy-val-0/config.json")
+    write_json(config, read_json(config) | {"software": {"coevo_gym": "0"}, "git_commit": "abc"})
+    for options in ((), ("--dry-run",)):
+        text = coevo("eval", "mine.toml", *options)
+        assert text.count("was started with other code (abc) than you are running") == 1
+        assert "random on toy-val, seed 0: evals/mine/random-toy-val-0 was started" in text
+
+
 def test_settings_that_changed_are_named_and_nothing_is_lost(coevo: Coevo) -> None:
     file = write(FIVE + MODELS + TOY)
     coevo("eval", file)
@@ -467,7 +525,7 @@ MISTAKES = {
     ),
     "unknown run": (
         f'[[models]]\nrun = "quikstart"\n{BENCHMARK}',
-        "models.1: there is no run 'quikstart'.",
+        "models.1 (quikstart): there is no run 'quikstart'.",
     ),
     "unknown setting": (
         f'[settings]\n"policy.endpont.base_url" = "x"\n{MODEL}{BENCHMARK}',
@@ -516,6 +574,62 @@ def test_a_mistake_in_the_file_is_named_with_its_place_and_a_remedy(
     output = coevo("eval", write(text), code=2)
     assert "mine.toml" in output
     assert message in output
+    assert not Path("evals").exists()
+
+
+WRONG_MODELS = """
+[[models]]
+name = "typo"
+policy = "open:gpt"
+[[models]]
+name = "empty"
+policy = "openai:"
+[[models]]
+name = "gone"
+policy = "transformers:./gone"
+[[models]]
+run = "quikstart"
+[[models]]
+name = "stile"
+policy = "random"
+set = { "policy.chat.stile" = "react" }
+[[models]]
+name = "learner"
+policy = "random"
+set = { "learner.lr" = 1 }
+"""
+MISTAKES_OF_MODELS = {
+    "typo": "mine.toml, models.3 (typo): policy = 'open:gpt' is not a model. Did you mean 'openai'",
+    "empty": "mine.toml, models.4 (empty): 'openai:' has no model name.",
+    "gone": "mine.toml, models.5 (gone): No language model found at ./gone.",
+    "quikstart": "mine.toml, models.6 (quikstart): there is no run 'quikstart'.",
+    "stile": "models.7 (stile) on toy-val: There is no setting 'policy.chat.stile'",
+    "learner": "models.8 (learner), set: 'learner.lr' does not affect an evaluation.",
+}
+
+
+def test_all_models_that_cannot_be_played_are_named_before_anything_is_played(
+    coevo: Coevo,
+) -> None:
+    text = coevo("eval", write(FIVE + MODELS + WRONG_MODELS + TOY), code=2)
+    assert text.startswith("ConfigError: ")
+    assert len(text.splitlines()) == len(MISTAKES_OF_MODELS)
+    for line, mistake in zip(text.splitlines(), MISTAKES_OF_MODELS.values(), strict=True):
+        assert mistake in line
+    assert not Path("evals").exists()
+
+
+def test_a_model_that_cannot_be_played_does_not_hide_the_plan(coevo: Coevo) -> None:
+    file = write(FIVE + MODELS + WRONG_MODELS + TOY)
+    plan = json.loads(coevo("eval", file, "--dry-run", "--json", code=2))["cells"]
+    assert len(plan) == 3 * (2 + len(MISTAKES_OF_MODELS))
+    for cell in plan:
+        mistake = MISTAKES_OF_MODELS.get(cell["row"], "")
+        assert mistake in cell["problem"]
+        assert (cell["total"] is None) is bool(mistake)
+    text = coevo("eval", file, "--dry-run", code=2)
+    assert "mine: 24 evaluations in evals/mine" in text
+    assert all(text.count(mistake) == 1 for mistake in MISTAKES_OF_MODELS.values())
     assert not Path("evals").exists()
 
 
