@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,17 +48,18 @@ def evaluate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="BENCHMARK_OR_RUN_OR_TOML",
-            help="Name of a benchmark or a run, or a .toml file that evaluates several models.",
+            metavar="SOURCE",
+            help="Name of a benchmark or a run; a .toml file that evaluates several models; or, "
+            "with --verify, a JSONL file of rows.",
             autocompletion=make_completer(benchmark_names, run_names),
         ),
     ],
     policy: Annotated[
         str | None,
         typer.Option(
-            help="For a run: an arm (default: the last), 'warm-up', 'random' or 'scripted'. For a "
-            "benchmark: transformers:MODEL, vllm:MODEL, vllm_server:MODEL, openai:MODEL, 'random' "
-            "or 'scripted'."
+            help="For a benchmark: openai:MODEL (an endpoint), transformers:MODEL, vllm:MODEL or "
+            "vllm_server:MODEL, 'random', or 'scripted' (plays the reference solutions). For a "
+            "run: an arm (default: the last), 'warm-up', 'random' or 'scripted'."
         ),
     ] = None,
     split: Annotated[
@@ -72,8 +74,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Play all tasks of a panel, in its order, instead of the tasks of a split; see "
-            "`coevo panel list`.",
+            help="Play all tasks of a panel, in its order, instead of tasks of a split; `coevo "
+            "panel list` lists the panels.",
         ),
     ] = None,
     n_tasks: Annotated[
@@ -104,7 +106,7 @@ def evaluate(
             metavar="N",
             help="Retry failed tasks, up to N trials each, adding reflections on earlier failures "
             "to the prompt (Reflexion). Trials are stored but cannot be compared with evaluations.",
-            show_default="one evaluation",
+            show_default="no retries",
         ),
     ] = None,
     cut: Annotated[
@@ -150,43 +152,43 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run's policy, a language model or a baseline on a split.
+    """Evaluate a language model, a run's policy or a baseline on held-out tasks.
 
-    A .toml file evaluates several models on several benchmarks and prints one table
-    (docs/howto/evaluate.md). Of the other options, only --set, -n, --name, --overwrite, --dry-run,
-    --yes and --json work with a file.
-
-    A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
-    always results on the same tasks. Each result ends with a line to cite, which `coevo panel
-    verify --cite` explains.
+    Name a benchmark and a model, or a run that you have trained. To evaluate several models on
+    several benchmarks, write a .toml file (docs/howto/evaluate.md). Only the options --set, -n,
+    --name, --overwrite, --dry-run, --yes and --json work with a file, which sets everything else.
 
     Everything is saved in evals/NAME: the settings, a line and a trajectory for each finished
     episode, and a summary. Run the same command again to resume an interrupted evaluation and to
     retry episodes that were lost to an infrastructure fault.
 
-    On a CPU, even a small language model takes seconds per step, so start with a few tasks, as
-    below; the remaining time is printed after the first answers. If the endpoint is public or
-    you have set its prices, the command prints an estimate of the cost and asks you to accept it.
+    On a CPU, even a small language model takes seconds per step, so start with a few tasks (-n 3).
+    The remaining time is printed after the first answers. If the endpoint is public or you have
+    set its prices, the command prints an estimate of the cost and asks you to accept it.
+
+    A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
+    always results on the same tasks. Each result ends with a line to cite, which `coevo panel
+    verify --cite` explains.
 
     For example:
+
+      coevo eval webshop --policy openai:my-llm -n 20
+
+      coevo eval webshop --policy transformers:smollm2 -n 3
+
+      coevo eval alfworld --policy vllm:./model --panel alfworld-valid-unseen-134
+
+      coevo eval bfcl --policy scripted --split test --env scheme=all200
+
+      coevo eval webshop --policy transformers:smollm2 -n 3 --trials 3
+
+      coevo eval rows.jsonl --verify mine.py:check --policy openai:my-llm
 
       coevo eval quickstart --split test
 
       coevo eval quickstart --policy static --samples 8 --name static-at-8
 
-      coevo eval alfworld --policy transformers:smollm2 --panel alfworld-valid-unseen-134
-
       coevo eval quickstart --on alfworld
-
-      coevo eval webshop --policy transformers:smollm2 -n 3
-
-      coevo eval webshop --policy transformers:smollm2 --trials 3 -n 3
-
-      coevo eval alfworld --policy openai:my-llm --set policy.endpoint.base_url=http://localhost/v1
-
-      coevo eval bfcl --policy scripted --split test --env scheme=all200
-
-      coevo eval rows.jsonl --verify mine.py:check --policy transformers:smollm2
 
       coevo eval models.toml --dry-run
     """
@@ -310,7 +312,9 @@ def _evaluate_table(
     from coevo_gym.runs.evals.tables.table import explanations, main_grid, to_json
 
     if dry_run:
-        _print_table_plan(table, plan_eval_table(table, fresh=overwrite), as_json=as_json)
+        with send_logs_to(cache(say_to_stderr)):  # each cell may give the same warning
+            plans = plan_eval_table(table, fresh=overwrite)
+        _print_table_plan(table, plans, as_json=as_json)
     refuse_mistaken_models(table)
     if dry_run:
         return
@@ -355,6 +359,7 @@ def _print_table_plan(
 ) -> None:
     """Print what each cell of a table would play, and what the endpoints may cost."""
     from coevo_gym.runs.evals.tables.running import merge_costs
+    from coevo_gym.runs.evals.tables.table import group_problems
 
     costs = merge_costs(plans)
     if as_json:
@@ -391,13 +396,13 @@ def _print_table_plan(
     say(f"{table.title}: {len(plans)} evaluations in {table.folder}")
     print_table(grid)
     for plan in plans:
-        place = f"{plan.cell.row} on {plan.cell.column}, seed {plan.cell.seed}"
         if plan.used_from:
-            say(f"{place}: the identical evaluation {plan.used_from} will be used.")
+            say(f"{plan.cell.place}: the identical evaluation {plan.used_from} will be used.")
         for warning in plan.warnings:
-            say(f"{place}: {warning}")
-        if plan.problem and not plan.cell.mistake:  # mistakes are reported together
-            say(f"{place}: {plan.problem}")
+            say(f"{plan.cell.place}: {warning}")
+    stopped = [plan for plan in plans if plan.problem and not plan.cell.mistake]
+    for places, problem in group_problems((plan.cell, plan.problem) for plan in stopped):
+        say(f"{places}: {problem}")
     for estimate in costs:
         print_plan(list(estimate.to_rows()), "\nrequests to an endpoint")
 

@@ -50,7 +50,7 @@ def test_without_an_episode_the_stored_ones_are_listed_failed_ones_first(
     output = coevo("show", "toyed")
     assert all(line.name in output for line in lines)
     failed = sum(not line.success for line in lines)
-    assert f"6 stored episodes, {failed} of them not solved." in output
+    assert f"6 stored episodes, {6 - failed} solved." in output
     command = output.split("To print one: coevo ")[1].split()
     assert command == ["show", "toyed", episodes[0]["episode"]]
     assert "step 1: action" in coevo(*command)
@@ -93,6 +93,16 @@ def test_a_list_of_a_run_reads_no_episode(coevo: Coevo, finished: Path, queries:
 def list_episodes(coevo: Coevo, name: str) -> list[dict[str, Any]]:
     episodes: list[dict[str, Any]] = json.loads(coevo("show", name, "--json"))
     return episodes
+
+
+def test_episodes_of_the_same_task_are_named_by_the_task_and_their_number(coevo: Coevo) -> None:
+    coevo("eval", "toy", "--policy=random", "-n", "2", "--samples=2", "--name=twice")
+    names = [one["episode"] for one in list_episodes(coevo, "twice")]
+    assert {name.rpartition(".")[2] for name in names} == {"0", "1"}
+    for name in names:
+        task = name.rpartition(".")[0]
+        assert coevo("show", "twice", name).startswith(f"{task}: ")
+        assert f"Choose one of: {task}.0, {task}.1." in coevo("show", "twice", task, code=2)
 
 
 def test_the_kinds_of_failures_in_a_list_are_those_of_the_episodes(coevo: Coevo) -> None:

@@ -203,6 +203,7 @@ def test_a_finished_table_is_printed_again_without_playing(coevo: Coevo) -> None
     first = coevo("eval", file, "--json")
     before = {path: path.stat().st_mtime_ns for path in Path("evals").rglob("results.jsonl")}
     assert coevo("eval", file, "--json") == first
+    assert "6 of 6 evaluations are already done. Use --overwrite" in coevo("eval", file)
     after = {path: path.stat().st_mtime_ns for path in Path("evals").rglob("results.jsonl")}
     assert after == before
 
@@ -259,11 +260,13 @@ def test_a_benchmark_that_is_not_installed_fails_alone(
 
     monkeypatch.setattr(definition, "make_model_job", make)
     file = write(FIVE + MODELS + SHOP + TOY)
-    assert "Run `coevo install webshop`." in coevo("eval", file, "--dry-run")
+    plan = coevo("eval", file, "--dry-run")
+    assert plan.count("random, reference on webshop-val, seed 0: BenchmarkNotInstalled: WebSh") == 1
     text = coevo("eval", file, code=1)
     assert "2 of 8 cells failed" in text
     assert "BenchmarkNotInstalled: WebShop is not installed. Run `coevo install webshop`." in text
     assert sum(cell["state"] == "finished" for cell in table()["cells"]) == 6
+    assert text.count("random, reference on webshop-val, seed 0: failed. BenchmarkNotInstal") == 1
 
 
 def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> None:

@@ -216,6 +216,11 @@ class EvalCell:
         return self.folder.path.name
 
     @property
+    def place(self) -> str:
+        """The cell's place in the table, in words."""
+        return f"{self.row} on {self.column}, seed {self.seed}"
+
+    @property
     def samples(self) -> int:
         """Episodes per task; 1 for reference solutions, because all samples would be identical."""
         return 1 if self.model.policy == SCRIPTED else self.entry.samples or 1

@@ -173,13 +173,18 @@ def run_eval_table(
         return result
 
     with ProgressFile(progress, table.folder, "eval", table.folder.name) as reporter:
+        if complete:
+            reporter.say(
+                f"{len(complete)} of {len(cells)} evaluations are already done. Use --overwrite to "
+                "run them again."
+            )
         try:
             save()  # so that the viewer shows the table from the start
             for number, cell in enumerate(cells, start=1):
                 later = len(cells) - number
                 later_s = sum(spent) / len(spent) * later if spent else None
                 reporter.begin_part(number, len(cells), cell.name, later_s if later else 0.0)
-                name = f"[{number}/{len(cells)}] {cell.row} on {cell.column}, seed {cell.seed}"
+                name = f"[{number}/{len(cells)}] {cell.place}"
                 if cell.name in complete:
                     for warning in complete[cell.name]:
                         reporter.say(f"{name}: {warning}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -138,11 +138,10 @@ class EvalTable:
     @property
     def problems(self) -> tuple[str, ...]:
         """Sentences about cells that failed or are missing."""
+        failed = [cell for cell in self.cells if cell.state == "failed"]
         sentences = [
-            f"{cell.place}: failed"
-            f"{f' after {cell.episodes} episodes' if cell.episodes else ''}. {cell.problem}"
-            for cell in self.cells
-            if cell.state == "failed"
+            f"{places}: failed. {problem}"
+            for places, problem in group_problems((cell, cell.problem) for cell in failed)
         ]
         if missing := sum(cell.state == "missing" for cell in self.cells):
             sentences.append(
@@ -176,6 +175,29 @@ class EvalTable:
             tokens=sum(cell.tokens for cell in cells),
             usd=sum(cell.usd for cell in cells),
         )
+
+
+def group_problems(
+    problems: Iterable[tuple[EvalCell | CellResult, str]],
+) -> Iterator[tuple[str, str]]:
+    """Yield each problem once, with the places of the cells that have it."""
+    by_problem: dict[str, list[EvalCell | CellResult]] = {}
+    for cell, problem in problems:
+        by_problem.setdefault(problem, []).append(cell)
+    for problem, cells in by_problem.items():
+        yield _describe_places(cells), problem
+
+
+def _describe_places(cells: Sequence[EvalCell | CellResult]) -> str:
+    """Return the places of cells in words, in short if they are a whole block of the table."""
+    rows, columns, seeds = (
+        list(dict.fromkeys(values))
+        for values in zip(*((cell.row, cell.column, cell.seed) for cell in cells), strict=True)
+    )
+    if len(cells) == 1 or len(cells) < len(rows) * len(columns) * len(seeds):
+        return "; ".join(cell.place for cell in cells)
+    several = "seed" if len(seeds) == 1 else "seeds"
+    return f"{', '.join(rows)} on {', '.join(columns)}, {several} {', '.join(map(str, seeds))}"
 
 
 def build_eval_table(definition: EvalTableDefinition, problems: Mapping[str, str]) -> EvalTable:
