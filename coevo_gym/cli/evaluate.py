@@ -358,7 +358,7 @@ def _print_table_plan(
     table: EvalTableDefinition, plans: Sequence[PlannedCell], *, as_json: bool
 ) -> None:
     """Print what each cell of a table would play, and what the endpoints may cost."""
-    from coevo_gym.runs.evals.tables.running import merge_costs
+    from coevo_gym.runs.evals.tables.running import group_warnings, merge_costs
     from coevo_gym.runs.evals.tables.table import group_problems
 
     costs = merge_costs(plans)
@@ -398,8 +398,8 @@ def _print_table_plan(
     for plan in plans:
         if plan.used_from:
             say(f"{plan.cell.place}: the identical evaluation {plan.used_from} will be used.")
-        for warning in plan.warnings:
-            say(f"{plan.cell.place}: {warning}")
+    for places, warning in group_warnings(plans):
+        say(f"{places}: {warning}")
     stopped = [plan for plan in plans if plan.problem and not plan.cell.mistake]
     for places, problem in group_problems((plan.cell, plan.problem) for plan in stopped):
         say(f"{places}: {problem}")

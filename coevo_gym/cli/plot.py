@@ -166,10 +166,11 @@ def _find_runs(names: Sequence[str]) -> list[ShownRun]:
         if sum(path.resolve() == other.resolve() for other in paths) > 1:
             raise ConfigError(f"{name} was passed twice, but a run is one seed. Name it once.")
     library = Library(names)
-    if evals := library.evals():
+    if library.evals():
+        name = next(name for name in names if Library([name]).evals())
         raise ConfigError(
-            f"{next(iter(evals))} is an evaluation, which has no curves. Name runs; "
-            "`coevo runs list` lists them."
+            f"{name} is an evaluation or a table of evaluations, which have no curves over "
+            "training. Name runs; `coevo runs list` lists them."
         )
     tables = [table.path for table in library.tables().values()]
     runs = RunCollection(library).runs()

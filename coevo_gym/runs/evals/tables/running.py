@@ -19,7 +19,12 @@ from coevo_gym.runs.evals.evaluation import (
     list_origin_warnings,
 )
 from coevo_gym.runs.evals.tables.definition import EvalCell, EvalTableDefinition
-from coevo_gym.runs.evals.tables.table import EvalTable, build_eval_table, write_eval_table
+from coevo_gym.runs.evals.tables.table import (
+    EvalTable,
+    build_eval_table,
+    group_problems,
+    write_eval_table,
+)
 from coevo_gym.runs.planning.cost import CostEstimate, merge_evaluation_costs, refuse_if_paid
 from coevo_gym.runs.progress_reports import PartProgress, ProgressFile, ProgressSink
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
@@ -95,7 +100,7 @@ def _plan_cell(cell: EvalCell, *, fresh: bool) -> PlannedCell:
         wanted = identity(job)
         there = cell.folder.read_config() if started else wanted
         changes = tuple(list_differences(there, wanted))
-        warnings = tuple(list_origin_warnings(cell.folder, there, wanted))
+        warnings = tuple(list_origin_warnings(there, wanted))
         total = len(job.tasks) * job.samples
         used = None if started else find_identical_evaluation(wanted, cell.folder)
         left = 0 if used or changes else total - done
@@ -126,6 +131,11 @@ def _refuse_changes(table: EvalTableDefinition, plans: Sequence[PlannedCell]) ->
         f"{len(table.cells)} cells differ. {join_differences(list(by_setting.values()))}. Choose "
         "another --name, or pass --overwrite to delete the cells and start over."
     )
+
+
+def group_warnings(plans: Sequence[PlannedCell]) -> Iterator[tuple[str, str]]:
+    """Yield each warning about planned cells once, with the places of the cells."""
+    return group_problems((plan.cell, warning) for plan in plans for warning in plan.warnings)
 
 
 def merge_costs(plans: Sequence[PlannedCell]) -> list[CostEstimate]:
@@ -161,9 +171,8 @@ def run_eval_table(
     """
     if not agreed:
         refuse_if_paid(merge_costs(plans))
-    complete = {
-        plan.cell.name: plan.warnings for plan in plans if plan.is_complete and not overwrite
-    }
+    complete = [plan for plan in plans if plan.is_complete and not overwrite]
+    names = {plan.cell.name for plan in complete}
     problems: dict[str, str] = {}
     cells, spent = table.cells, list[float]()
 
@@ -178,6 +187,8 @@ def run_eval_table(
                 f"{len(complete)} of {len(cells)} evaluations are already done. Use --overwrite to "
                 "run them again."
             )
+        for places, warning in group_warnings(complete):
+            reporter.say(f"{places}: {warning}")
         try:
             save()  # so that the viewer shows the table from the start
             for number, cell in enumerate(cells, start=1):
@@ -185,9 +196,7 @@ def run_eval_table(
                 later_s = sum(spent) / len(spent) * later if spent else None
                 reporter.begin_part(number, len(cells), cell.name, later_s if later else 0.0)
                 name = f"[{number}/{len(cells)}] {cell.place}"
-                if cell.name in complete:
-                    for warning in complete[cell.name]:
-                        reporter.say(f"{name}: {warning}")
+                if cell.name in names:
                     continue
                 started = monotonic()
                 try:
