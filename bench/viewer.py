@@ -33,6 +33,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
+from coevo_gym.envs.diagnosis import stored_failure
 from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.tasks import open_catalogue
 from coevo_gym.runs.config import load_config
@@ -59,6 +60,7 @@ def make_run(folder: RunFolder, episodes: int) -> None:
     steps = episodes // (K * GROUPS_A_STEP * len(ARMS))
     with closing(RunStore(folder.database, record="all")) as store:
         store._db.execute("PRAGMA synchronous=OFF")  # a crash may lose this run
+        store.diagnose = stored_failure
         for arm in ARMS:
             lines = []
             for step in range(1, steps + 1):
@@ -218,10 +220,12 @@ def measure_requests(folder: Path) -> None:
     )
     with run_viewer(folder) as viewer:
         client = viewer.client
-        row = client.get(f"{at}?success=true").json()["rows"][0]
+        page = client.get(f"{at}?success=true").json()
+        row, failures = page["rows"][0], page["failures"]
         asked = {
             "no filter": at,
             "one filter": f"{at}?success=false",
+            "a kind of failure": f"{at}?failure={failures[0]}",
             "a signal": f"{at}?signal=boundary",
             "five filters, sorted": f"{at}?arm=static&success=false&signal=any&score_from=0.3"
             "&step_from=20&sort=-score",

@@ -257,6 +257,7 @@ def test_usd_fields_exist_only_in_core_spend_and_in_known_rows() -> None:
     assert in_one_place == {f"coevo_gym.core.spend.{name}" for name in ("Usage", "Cost")}
     assert counting - in_one_place == {
         "coevo_gym.runs.evals.tables.table.CellResult",
+        "coevo_gym.runs.evals.tables.table.TableResult",
         "coevo_gym.runs.table.TableRow",
         "coevo_gym.store.eval_folder.EvalLine",
         "coevo_gym.view.model.run_progress.ProgressView",

@@ -6,16 +6,21 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+from typer.main import get_command
 
 from coevo_gym import tasks
 from coevo_gym.cli import output
+from coevo_gym.cli.app import COMMANDS, app
 from coevo_gym.core.arithmetic import processor_name
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.testing import make_env
@@ -48,9 +53,33 @@ def test_python_m_coevo_gym_runs_the_command() -> None:
     assert (done.returncode, done.stdout) == (0, coevo("--help").stdout)
 
 
-def test_help_lists_the_commands() -> None:
+def test_help_lists_the_commands_under_headings() -> None:
     text = coevo("--help").stdout
-    assert all(verb in text for verb in ("envs", "doctor", "install", "play"))
+    places = [text.index(f" {heading} ─") for heading in COMMANDS]
+    assert places == sorted(places)
+    for start, end, verbs in zip(places, [*places[1:], None], COMMANDS.values(), strict=True):
+        assert all(f"\n│ {verb} " in text[start:end] for verb in verbs)
+
+
+def help_texts(command: Any, path: str = "coevo") -> Iterator[tuple[str, str]]:
+    """Each help text of a command and the commands below it, with its place."""
+    yield path, command.help or ""
+    for parameter in command.params:
+        yield f"{path} {parameter.name}", getattr(parameter, "help", None) or ""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from help_texts(inner, f"{path} {name}")
+
+
+def test_no_help_text_loses_words_in_brackets() -> None:
+    """The help is markup, in which an unknown word in brackets is a style and is not printed."""
+    for place, text in help_texts(get_command(app)):
+        assert Text.from_markup(text).plain == text, place
+
+
+def test_a_default_in_words_is_shown_like_any_other() -> None:
+    text = coevo("export", "--help", COLUMNS="200").stdout
+    assert "[default: train]" in text
+    assert "[default: messages]" in text
 
 
 def test_envs_lists_ids_and_task_counts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable, Mapping
 from enum import EnumType
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -70,6 +71,9 @@ def reformat_help(command: Any) -> Any:
 
 
 def _set_metavar(command: Any, parameter: Any) -> Any:
+    if isinstance(default := getattr(parameter, "show_default", None), str):
+        parameter.show_default = False  # it would be shown in parentheses
+        parameter.help = rf"{parameter.help} \[default: {default}]"
     if parameter.param_type_name == "argument":
         parameter.metavar = metavar_of(parameter)
         parameter.get_usage_pieces = lambda ctx: [parameter.metavar]
@@ -102,27 +106,46 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for verb in (benchmarks.envs, benchmarks.doctor, benchmarks.install, play.play):
-    app.command()(verb)
-app.command()(train.train)
-app.command()(train.resume)
-app.command("eval")(evaluate.evaluate)
-app.command("compare")(compare.compare)
-app.command()(audit.audit)
-app.command()(reproduce.reproduce)
-app.command()(experiment.experiment)
-app.command()(serve.serve)
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(panel.app, name="panel")
-app.command()(train.report)
-app.add_typer(runs.app, name="runs")
-app.command()(view.view)
-app.command()(show.show)
-app.command()(export.export)
-app.command()(plot.plot)
-app.add_typer(settings.app, name="config")
-app.add_typer(new.app, name="new")
-app.add_typer(models.app, name="model")
+COMMANDS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+    "Set up": {
+        "envs": benchmarks.envs,
+        "doctor": benchmarks.doctor,
+        "install": benchmarks.install,
+        "model": models.app,
+        "play": play.play,
+    },
+    "Train": {
+        "train": train.train,
+        "resume": train.resume,
+        "experiment": experiment.experiment,
+        "reproduce": reproduce.reproduce,
+        "config": settings.app,
+        "tasks": tasks.app,
+        "serve": serve.serve,
+        "new": new.app,
+    },
+    "Evaluate": {
+        "eval": evaluate.evaluate,
+        "compare": compare.compare,
+        "panel": panel.app,
+        "audit": audit.audit,
+    },
+    "Look at results": {
+        "view": view.view,
+        "show": show.show,
+        "runs": runs.app,
+        "report": train.report,
+        "plot": plot.plot,
+        "export": export.export,
+    },
+}
+"""Commands and groups of commands, by heading in the help."""
+for heading, commands in COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=heading)
+        else:
+            app.command(name, rich_help_panel=heading)(command)
 
 
 @app.callback(invoke_without_command=True)

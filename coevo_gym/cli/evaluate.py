@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,17 +48,18 @@ def evaluate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="BENCHMARK_OR_RUN_OR_TOML",
-            help="Name of a benchmark or a run, or a .toml file that evaluates several models.",
+            metavar="SOURCE",
+            help="Name of a benchmark or a run; a .toml file that evaluates several models; or, "
+            "with --verify, a JSONL file of rows.",
             autocompletion=make_completer(benchmark_names, run_names),
         ),
     ],
     policy: Annotated[
         str | None,
         typer.Option(
-            help="For a run: an arm (default: the last), 'warm-up', 'random' or 'scripted'. For a "
-            "benchmark: transformers:MODEL, vllm:MODEL, vllm_server:MODEL, openai:MODEL, 'random' "
-            "or 'scripted'."
+            help="For a benchmark: openai:MODEL (an endpoint), transformers:MODEL, vllm:MODEL or "
+            "vllm_server:MODEL, 'random', or 'scripted' (plays the reference solutions). For a "
+            "run: an arm (default: the last), 'warm-up', 'random' or 'scripted'."
         ),
     ] = None,
     split: Annotated[
@@ -72,8 +74,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Play all tasks of a panel, in its order, instead of the tasks of a split; see "
-            "`coevo panel list`.",
+            help="Play all tasks of a panel, in its order, instead of tasks of a split; `coevo "
+            "panel list` lists the panels.",
         ),
     ] = None,
     n_tasks: Annotated[
@@ -104,7 +106,7 @@ def evaluate(
             metavar="N",
             help="Retry failed tasks, up to N trials each, adding reflections on earlier failures "
             "to the prompt (Reflexion). Trials are stored but cannot be compared with evaluations.",
-            show_default="one evaluation",
+            show_default="no retries",
         ),
     ] = None,
     cut: Annotated[
@@ -150,43 +152,43 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run's policy, a language model or a baseline on a split.
+    """Evaluate a language model, a run's policy or a baseline on held-out tasks.
 
-    A .toml file evaluates several models on several benchmarks and prints one table
-    (docs/howto/evaluate.md). Of the other options, only --set, -n, --name, --overwrite, --dry-run,
-    --yes and --json work with a file.
-
-    A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
-    always results on the same tasks. Each result ends with a line to cite, which `coevo panel
-    verify --cite` explains.
+    Name a benchmark and a model, or a run that you have trained. To evaluate several models on
+    several benchmarks, write a .toml file (docs/howto/evaluate.md). Only the options --set, -n,
+    --name, --overwrite, --dry-run, --yes and --json work with a file, which sets everything else.
 
     Everything is saved in evals/NAME: the settings, a line and a trajectory for each finished
     episode, and a summary. Run the same command again to resume an interrupted evaluation and to
     retry episodes that were lost to an infrastructure fault.
 
-    On a CPU, even a small language model takes seconds per step, so start with a few tasks, as
-    below; the remaining time is printed after the first answers. If the endpoint is public or
-    you have set its prices, the command prints an estimate of the cost and asks you to accept it.
+    On a CPU, even a small language model takes seconds per step, so start with a few tasks (-n 3).
+    The remaining time is printed after the first answers. If the endpoint is public or you have
+    set its prices, the command prints an estimate of the cost and asks you to accept it.
+
+    A panel is a fixed list of tasks with hashes of their content, so two results on a panel are
+    always results on the same tasks. Each result ends with a line to cite, which `coevo panel
+    verify --cite` explains.
 
     For example:
+
+      coevo eval webshop --policy openai:my-llm -n 20
+
+      coevo eval webshop --policy transformers:smollm2 -n 3
+
+      coevo eval alfworld --policy vllm:./model --panel alfworld-valid-unseen-134
+
+      coevo eval bfcl --policy scripted --split test --env scheme=all200
+
+      coevo eval webshop --policy transformers:smollm2 -n 3 --trials 3
+
+      coevo eval rows.jsonl --verify mine.py:check --policy openai:my-llm
 
       coevo eval quickstart --split test
 
       coevo eval quickstart --policy static --samples 8 --name static-at-8
 
-      coevo eval alfworld --policy transformers:smollm2 --panel alfworld-valid-unseen-134
-
       coevo eval quickstart --on alfworld
-
-      coevo eval webshop --policy transformers:smollm2 -n 3
-
-      coevo eval webshop --policy transformers:smollm2 --trials 3 -n 3
-
-      coevo eval alfworld --policy openai:my-llm --set policy.endpoint.base_url=http://localhost/v1
-
-      coevo eval bfcl --policy scripted --split test --env scheme=all200
-
-      coevo eval rows.jsonl --verify mine.py:check --policy transformers:smollm2
 
       coevo eval models.toml --dry-run
     """
@@ -297,27 +299,34 @@ def _evaluate_table(
     """Run a table of evaluations and print it, or print what it would run.
 
     Raises:
+        ConfigError: if some models cannot be played.
         typer.Exit: with code 1, if a cell failed.
     """
     from coevo_gym.runs.config import approve_settings
+    from coevo_gym.runs.evals.tables.definition import refuse_mistaken_models
     from coevo_gym.runs.evals.tables.running import (
-        estimate_table_costs,
+        merge_costs,
         plan_eval_table,
         run_eval_table,
     )
     from coevo_gym.runs.evals.tables.table import explanations, main_grid, to_json
 
     if dry_run:
-        _print_table_plan(table, plan_eval_table(table, fresh=overwrite), as_json=as_json)
+        with send_logs_to(cache(say_to_stderr)):  # each cell may give the same warning
+            plans = plan_eval_table(table, fresh=overwrite)
+        _print_table_plan(table, plans, as_json=as_json)
+    refuse_mistaken_models(table)
+    if dry_run:
         return
     progress = RunProgress(errors, one_line=True)
     with send_logs_to(progress.say):
         for cell in table.cells:
             approve_settings(cell.config, None if yes else ask_to_permit)
-        agreed = yes or ask_to_accept_cost(estimate_table_costs(table, fresh=overwrite))
+        plans = plan_eval_table(table, fresh=overwrite, only_begun=True)
+        agreed = yes or ask_to_accept_cost(merge_costs(plans))
         try:
             with progress:
-                result = run_eval_table(table, progress, overwrite=overwrite, agreed=agreed)
+                result = run_eval_table(table, plans, progress, overwrite=overwrite, agreed=agreed)
         except KeyboardInterrupt:
             progress.say(
                 f"Stopped. Finished episodes are in {table.folder}; run the same command to "
@@ -328,12 +337,12 @@ def _evaluate_table(
         print_json({**to_json(result), "folder": str(table.folder)})
     else:
         say(result.title)
-        heads, rows = main_grid(result)
+        heads, rows = main_grid(result.results)
         grid = Table(*(Column(head, overflow="fold") for head in heads))
         for row in rows:
             grid.add_row(*map(escape, row))
         print_table_unwrapped(grid)
-        for line in (*explanations(result), *result.notes):
+        for line in (*explanations(result.results), *result.problems, *result.notes):
             say(line)
         say(f"Table: {table.folder / 'table.md'}. Look inside: coevo view {table.folder}")
     failed = sum(cell.state == "failed" for cell in result.cells)
@@ -349,9 +358,10 @@ def _print_table_plan(
     table: EvalTableDefinition, plans: Sequence[PlannedCell], *, as_json: bool
 ) -> None:
     """Print what each cell of a table would play, and what the endpoints may cost."""
-    from coevo_gym.runs.planning.cost import merge_evaluation_costs
+    from coevo_gym.runs.evals.tables.running import group_warnings, merge_costs
+    from coevo_gym.runs.evals.tables.table import group_problems
 
-    costs = merge_evaluation_costs([one for plan in plans for one in plan.costs])
+    costs = merge_costs(plans)
     if as_json:
         print_json(
             {
@@ -386,11 +396,13 @@ def _print_table_plan(
     say(f"{table.title}: {len(plans)} evaluations in {table.folder}")
     print_table(grid)
     for plan in plans:
-        place = f"{plan.cell.row} on {plan.cell.column}, seed {plan.cell.seed}"
         if plan.used_from:
-            say(f"{place}: the identical evaluation {plan.used_from} will be used.")
-        if plan.problem:
-            say(f"{place}: {plan.problem}")
+            say(f"{plan.cell.place}: the identical evaluation {plan.used_from} will be used.")
+    for places, warning in group_warnings(plans):
+        say(f"{places}: {warning}")
+    stopped = [plan for plan in plans if plan.problem and not plan.cell.mistake]
+    for places, problem in group_problems((plan.cell, plan.problem) for plan in stopped):
+        say(f"{places}: {problem}")
     for estimate in costs:
         print_plan(list(estimate.to_rows()), "\nrequests to an endpoint")
 

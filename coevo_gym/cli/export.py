@@ -27,7 +27,7 @@ def export(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Name or folder of a run, an evaluation or a table of runs.",
+            help="Name or folder of a run, an evaluation, or a table of either.",
             autocompletion=make_completer(run_names, eval_names),
         ),
     ],
@@ -36,31 +36,36 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            help="messages: chats in OpenAI's format, for TRL; atif: one file per trajectory; "
-            "jsonl or parquet: whole episodes.",
+            help="messages: chats in OpenAI's format, for fine-tuning; atif: one file per episode, "
+            "for viewers; jsonl or parquet: whole episodes, for scripts.",
         ),
     ] = EpisodeFormat.MESSAGES,
     success: Annotated[
         bool | None,
         typer.Option(
             "--success/--failure",
-            help="Only solved, or only unsolved episodes.",
+            help="Export only solved, or only unsolved episodes.",
             show_default="both",
         ),
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(metavar="TASK", help="Name or id of a task. Repeat for several."),
+        typer.Option(
+            metavar="TASK", help="Export only this task's episodes, by its name or id. Repeatable."
+        ),
     ] = None,
     arm: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARM", help="Arm or evaluated policy. Repeat for several."),
+        typer.Option(
+            metavar="ARM", help="Export only the episodes of this arm or policy. Repeatable."
+        ),
     ] = None,
     split: Annotated[
         list[Split] | None,
         typer.Option(
             metavar="train|val|test|held_out",
-            help="Split of the tasks. Repeat for several. Rows of held-out tasks are marked.",
+            help="Export the episodes of this split's tasks. Repeatable. Rows of held-out tasks "
+            "are marked.",
             show_default="train",
         ),
     ] = None,
@@ -69,17 +74,18 @@ def export(
         typer.Option(metavar="DIR", help="Folder to create.", show_default="NAME-FORMAT"),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+        bool, typer.Option("--overwrite", help="Replace an earlier export in this folder.")
     ] = False,
 ) -> None:
     """Export stored episodes as chats, ATIF trajectories, JSON Lines or Parquet.
 
-    The command writes a folder with a file per split and a data card, README.md. Rows contain the
-    exact messages that a language model was sent, its answers, token ids and log-probabilities, as
-    far as they are stored.
+    The command writes a folder with one file per split, and a data card (README.md) that explains
+    each column. Rows contain the exact messages that a language model was sent, and its answers;
+    jsonl, parquet and atif also the token ids and log-probabilities, if they are stored.
 
-    Only episodes of training tasks are exported by default. Episodes of held-out tasks need
-    --split. Each of their rows is then marked, and coevo_gym refuses them as training data.
+    By default, only episodes of training tasks are exported, so that nothing trains on held-out
+    ones by accident. To export those, name their split with --split: each row is then marked, and
+    coevo_gym refuses it as training data.
 
     For example:
 
@@ -89,10 +95,11 @@ def export(
 
       coevo export evals/gpt-on-webshop --split val --failure --format atif
 
-      coevo export rbc_webshop --format jsonl --out episodes
+      coevo export baselines --split val --split test --format jsonl --out episodes
     """
     from coevo_gym.view.data.episodes import EpisodeFilter
     from coevo_gym.view.data.write import CARD, export_episodes
+    from coevo_gym.view.numbers import plural
 
     target = out or Path(f"{Path(name).resolve().name}-{format}")
     wanted = EpisodeFilter(
@@ -106,10 +113,11 @@ def export(
     for file in (*result.files, CARD):
         say(str(target / file))
     total, solved = sum(result.episodes.values()), sum(result.solved.values())
-    say_to_stderr(f"{total:,} episodes ({solved:,} solved), {sum(result.rows.values()):,} rows.")
+    rows = sum(result.rows.values())
+    say_to_stderr(f"{plural(total, 'episode')} ({solved:,} solved), {plural(rows, 'row')}.")
     if rebuilt := total - result.exact:
         say_to_stderr(
-            f"{rebuilt:,} of the episodes have no stored messages of a language model: their "
+            f"{rebuilt:,} of {total:,} have no stored messages of a language model, so their "
             "messages are made from observations and actions."
         )
     if held_out := [one for one in result.episodes if one != Split.TRAIN]:

@@ -76,9 +76,10 @@ Rows = Annotated[
 
 @app.callback()
 def _group() -> None:
-    """List, show, make, verify and export panels, and put results on them into one table.
+    """List, show, make and verify panels (fixed lists of tasks), and put results into one table.
 
-    A panel is a fixed list of tasks with hashes of their content.
+    A panel contains hashes of its tasks' content, so two results on it are always results on the
+    same tasks.
 
     For example:
 

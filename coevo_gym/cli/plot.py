@@ -41,7 +41,7 @@ def plot(
         list[str],
         typer.Argument(
             metavar="RUN...",
-            help="Names or folders of runs or tables of runs, of one benchmark.",
+            help="Names or folders of runs on one benchmark, or of tables of `coevo experiment`.",
             autocompletion=make_completer(run_names),
         ),
     ],
@@ -49,7 +49,10 @@ def plot(
         str, typer.Option("--x", metavar="METRIC", help="Horizontal axis, such as step.")
     ] = "env_steps",
     y: Annotated[
-        str, typer.Option("--y", metavar="METRIC", help="Vertical axis; see --list.")
+        str,
+        typer.Option(
+            "--y", metavar="METRIC", help="Vertical axis; --list names the metrics of your runs."
+        ),
     ] = "success",
     arm: Annotated[
         list[str] | None,
@@ -80,8 +83,8 @@ def plot(
     """Plot success, or any other logged metric, over training.
 
     Each line is an arm. Runs whose settings differ only in the seed share a line: their mean, with
-    a band over the seeds. Lines differ in colour and in their dashes. Figures need the [plot]
-    extra.
+    a band over the seeds. Lines differ in colour and in their dashes. Figures need the extra
+    `plot`.
 
     For example:
 
@@ -91,7 +94,7 @@ def plot(
 
       coevo plot quickstart --x step --y curriculum.pool_size --out pool.svg
 
-      coevo plot seed-1 seed-2 seed-3 --arm static --arm coevolve="CoEvolve (ours)"
+      coevo plot seed-1 seed-2 --arm static --arm coevolve="CoEvolve (ours)"
 
       coevo plot quickstart --list
     """
@@ -163,10 +166,11 @@ def _find_runs(names: Sequence[str]) -> list[ShownRun]:
         if sum(path.resolve() == other.resolve() for other in paths) > 1:
             raise ConfigError(f"{name} was passed twice, but a run is one seed. Name it once.")
     library = Library(names)
-    if evals := library.evals():
+    if library.evals():
+        name = next(name for name in names if Library([name]).evals())
         raise ConfigError(
-            f"{next(iter(evals))} is an evaluation, which has no curves. Name runs; "
-            "`coevo runs list` lists them."
+            f"{name} is an evaluation or a table of evaluations, which have no curves over "
+            "training. Name runs; `coevo runs list` lists them."
         )
     tables = [table.path for table in library.tables().values()]
     runs = RunCollection(library).runs()

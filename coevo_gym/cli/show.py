@@ -1,4 +1,4 @@
-"""``coevo show``: print one stored episode in the terminal."""
+"""``coevo show``: list stored episodes in the terminal, or print one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,17 @@ from coevo_gym.cli.output import (
 from coevo_gym.cli.sources import eval_names, make_completer, run_names
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.registry import did_you_mean
+from coevo_gym.envs.diagnosis import describe_failure
 
 if TYPE_CHECKING:
     from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.model.episodes import StepView
+    from coevo_gym.view.model.evals import EpisodeRow
     from coevo_gym.view.model.trajectories import TrajectoryDetail
+    from coevo_gym.view.model.trajectory_list import TrajectoryRow
     from coevo_gym.view.safe import Reveal
+
+    _Read = Callable[[], TrajectoryDetail]
 
 _MAX_NAMED = 8
 """Maximum number of episodes in a message about an unknown episode."""
@@ -52,24 +57,23 @@ def show(
         str | None,
         typer.Argument(
             metavar="[EPISODE]",
-            help="Id of an episode, or the beginning of the id; or the name of an evaluated task. "
-            "Without it, the stored episodes are listed.",
+            help="An episode, as the list names it; its id or the beginning of its id also works. "
+            "Without it, the episodes are listed.",
         ),
     ] = None,
     reveal: Annotated[bool, typer.Option("--reveal", help=REVEAL_HELP)] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a stored episode: prompts, answers, actions, rewards and the verdict.
+    """List the stored episodes of a run or evaluation, or print one of them step by step.
 
-    Without EPISODE, the command lists the stored episodes, failed ones first, with the kind of
-    failure or the reason why the episode ended.
+    The list has the failed episodes first, each with its kind of failure or the reason why it
+    ended. Name one of them to print it.
 
-    For one episode, it prints the system message and the functions if a language model was sent
-    any. For each step, it prints the messages or the observation, the complete answer, the action,
-    and how many tokens and how much time they took. For a failed episode, the verdict names the
-    kind of failure and the turn, such as state_mismatch at turn 2. The grader's report follows: for
-    a held-out task, this is only printed with --reveal, and the output is marked, so that coevo_gym
-    refuses to learn from it.
+    An episode begins with the system message and the functions, if a language model was sent any.
+    Each step has the messages or the observation, the complete answer, the action, and the tokens
+    and time that they took. The verdict names the kind of failure and the turn, such as
+    state_mismatch at turn 2. The grader's report follows. For a held-out task, it is only printed
+    with --reveal, and the output is marked, so that coevo_gym refuses to learn from it.
 
     For example:
 
@@ -120,16 +124,33 @@ class _StoredEpisode(NamedTuple):
     Attributes:
         id: id of the episode.
         task: name of its task, or "".
+        name: the id, with the task's name in place of its id.
         success: the binary outcome.
         end_reason: why it ended.
+        failure: the benchmark's kind of failure with its turn, or "".
         read: function that reads the whole episode.
     """
 
     id: str
     task: str
+    name: str
     success: bool
     end_reason: str
-    read: Callable[[], TrajectoryDetail]
+    failure: str
+    read: _Read
+
+    @classmethod
+    def trained(cls, row: TrajectoryRow, read: _Read) -> _StoredEpisode:
+        """Return the training episode of a list's row."""
+        failure = describe_failure(row.failure, row.failed_turn)
+        return cls(row.id, row.task.name, row.id, row.success, row.end_reason, failure, read)
+
+    @classmethod
+    def evaluated(cls, row: EpisodeRow, read: _Read) -> _StoredEpisode:
+        """Return the evaluation episode of a list's row."""
+        name = row.id.replace(row.task, row.name or row.task)
+        failure = describe_failure(row.failure, row.failed_turn)
+        return cls(row.id, row.name, name, row.success, row.end_reason, failure, read)
 
 
 def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisode]:
@@ -158,18 +179,14 @@ def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisod
         for row in episode_rows(evaluation):
             if row.stored:
                 read = partial(episode_detail, evaluation, row.id)
-                episodes.append(_StoredEpisode(row.id, row.name, row.success, row.end_reason, read))
+                episodes.append(_StoredEpisode.evaluated(row, read))
     for run in runs:
         for trained in all_trajectories(run):
             read = partial(trajectory_detail, run, trained.id)
-            episodes.append(
-                _StoredEpisode(
-                    trained.id, trained.task.name, trained.success, trained.end_reason, read
-                )
-            )
+            episodes.append(_StoredEpisode.trained(trained, read))
         for row in run_episode_rows(run):
             read = partial(run_episode_detail, run, row.id)
-            episodes.append(_StoredEpisode(row.id, row.name, row.success, row.end_reason, read))
+            episodes.append(_StoredEpisode.evaluated(row, read))
     if not episodes:
         raise ConfigError(
             f"{name} stores no episodes, so none can be shown. Runs store those selected by "
@@ -181,10 +198,17 @@ def _stored_episodes(collection: RunCollection, name: str) -> list[_StoredEpisod
 def _short_names(episodes: Sequence[_StoredEpisode]) -> dict[str, str]:
     """Return the name to type for each episode, by id: its task's name, if that is unique.
 
-    The name of a task is easier to read than an id that begins with a hash.
+    The name of a task is easier to read than an id that contains a hash.
     """
-    counts = Counter(one.task for one in episodes)
-    return {one.id: one.task if one.task and counts[one.task] == 1 else one.id for one in episodes}
+    tasks, names = Counter(one.task for one in episodes), Counter(one.name for one in episodes)
+    return {
+        one.id: one.task
+        if one.task and tasks[one.task] == 1
+        else one.name
+        if names[one.name] == 1
+        else one.id
+        for one in episodes
+    }
 
 
 def _choose(name: str, episode: str, episodes: Sequence[_StoredEpisode]) -> _StoredEpisode:
@@ -193,13 +217,14 @@ def _choose(name: str, episode: str, episodes: Sequence[_StoredEpisode]) -> _Sto
     Raises:
         ConfigError: if none or several are.
     """
-    matches = [one for one in episodes if one.id == episode] or [
+    short = _short_names(episodes)
+    matches = [one for one in episodes if episode in (one.id, short[one.id])] or [
         one for one in episodes if one.id.startswith(episode) or one.task == episode
     ]
     if len(matches) == 1:
         return matches[0]
-    names = list(_short_names(episodes).values())
-    options = [one.id for one in matches] or names
+    names = list(short.values())
+    options = [short[one.id] for one in matches] or names
     choices = ", ".join(options[:_MAX_NAMED]) + ", …" * (len(options) > _MAX_NAMED)
     problem = f"{len(matches)} episodes match" if matches else "there is no episode"
     meant = "" if matches else did_you_mean(episode, names)
@@ -208,6 +233,8 @@ def _choose(name: str, episode: str, episodes: Sequence[_StoredEpisode]) -> _Sto
 
 def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool) -> None:
     """Print the stored episodes, failed ones first. JSON has all of them, a table the first."""
+    from coevo_gym.view.numbers import plural
+
     names = _short_names(episodes)
     ordered = sorted(episodes, key=lambda one: one.success)
     rows = [
@@ -216,7 +243,7 @@ def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool)
             "id": one.id,
             "success": one.success,
             "end_reason": one.end_reason,
-            "failure": _failure_of(one),
+            "failure": one.failure,
         }
         for one in (ordered if as_json else ordered[:_MAX_LISTED])
     ]
@@ -230,16 +257,10 @@ def _print_list(name: str, episodes: Sequence[_StoredEpisode], *, as_json: bool)
         grid.add_row(escape(str(row["episode"])), outcome, escape(str(reason)))
     print_table_unwrapped(grid)
     solved = sum(one.success for one in episodes)
-    say(f"{len(episodes)} stored episodes, {len(episodes) - solved} of them not solved.")
+    say(f"{plural(len(episodes), 'stored episode')}, {solved:,} solved.")
     if len(rows) < len(episodes):
-        say(f"{len(episodes) - len(rows)} more are in the list of `coevo show {name} --json`.")
+        say(f"{len(episodes) - len(rows):,} more are in the list of `coevo show {name} --json`.")
     say(f"To print one: coevo show {name} {names[ordered[0].id]}")
-
-
-def _failure_of(episode: _StoredEpisode) -> str:
-    """Return the benchmark's diagnosis of a failed episode in words, or ""."""
-    failure = None if episode.success else episode.read().grade.failure
-    return failure.text if failure else ""
 
 
 def _print_episode(detail: TrajectoryDetail) -> None:

@@ -30,8 +30,8 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Runs, evaluations or tables of runs, each given by name or folder; or ATIF "
-            "files of any program.",
+            help="Names or folders of runs, evaluations, or tables of either; or ATIF files of any "
+            "program.",
             show_default="all in runs/ and evals/",
             autocompletion=make_completer(run_names, eval_names),
         ),
@@ -67,7 +67,7 @@ def view(
 
       coevo view quickstart
 
-      coevo view rbc_webshop
+      coevo view baselines
 
       coevo view runs/first /shared/runs/second evals/gpt-on-webshop
 

@@ -9,11 +9,11 @@ appear in a prompt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
-from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.benchmark import Benchmark, find_spec, get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 
@@ -233,3 +233,85 @@ def facts_of(report: Mapping[str, Any]) -> tuple[TurnFacts, ...]:
         return tuple(TurnFacts(**turn) for turn in turns)
     except TypeError:  # a third-party grader's list in another format
         return ()
+
+
+class Failure(NamedTuple):
+    """The benchmark's own diagnosis of a failed episode. It names kinds, never expected values.
+
+    Attributes:
+        label: kind of failure in the first failed turn, such as ``state_mismatch``; if no turn
+            failed, ``not_reached`` for the turn in which the episode ended; "" if unknown.
+        turn: number of this turn, from 1; None if the task has a single request.
+        modes: failure modes of the whole episode, most informative first.
+    """
+
+    label: str = ""
+    turn: int | None = None
+    modes: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The label or, if it is unknown, the first mode."""
+        return self.label or self.modes[0]
+
+    def __str__(self) -> str:
+        """Return the kind with its turn; see :func:`describe_failure`."""
+        return describe_failure(self.kind, self.turn)
+
+
+def describe_failure(kind: str, turn: int | None) -> str:
+    """Return a kind of failure with its turn.
+
+    Example:
+        >>> describe_failure("state_mismatch", 2)
+        'state_mismatch at turn 2'
+    """
+    return kind if turn is None else f"{kind} at turn {turn}"
+
+
+def failure_of(benchmark: str, episode: Trajectory | EvalTrajectory) -> Failure | None:
+    """Return the benchmark's diagnosis of an episode.
+
+    Return None if the episode succeeded, or if the benchmark is not registered in this process or
+    does not diagnose episodes.
+    """
+    if episode.success or find_spec(benchmark) is None:
+        return None
+    source = get_benchmark(benchmark)
+    if not hasattr(source, "diagnose"):
+        return None
+    labels, modes = require_diagnosable(source).diagnose(episode)
+    place = _deciding_turn(labels, episode.report)
+    if place is None:
+        return Failure(modes=modes) if modes else None
+    facts = facts_of(episode.report)
+    finished = place >= len(facts) or facts[place].reached
+    label = labels[place] if finished else str(TurnLabel.NOT_REACHED)
+    return Failure(label, place + 1 if len(labels) > 1 else None, modes)
+
+
+def stored_failure(benchmark: str, episode: Trajectory | EvalTrajectory) -> tuple[str, int | None]:
+    """Return the part of :func:`failure_of` that is stored for lists: the kind, and its turn.
+
+    The kind is "" if there is no diagnosis.
+    """
+    failure = failure_of(benchmark, episode)
+    return (failure.kind, failure.turn) if failure else ("", None)
+
+
+def _deciding_turn(labels: Sequence[str], report: Mapping[str, Any]) -> int | None:
+    """Return the index of the turn because of which an episode failed, or None if unknown.
+
+    It is the first failed turn or, if none failed, the turn in which the episode ended. The
+    grader's verdicts decide if there are any, because it does not judge every kind of failure.
+    """
+    verdicts = report.get("verdicts")
+    if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(labels):
+        verdicts = ["passed" if label in NO_FAILURES else "failed" for label in labels]
+    failed = [place for place, one in enumerate(verdicts) if one not in _NO_FAILED_TURN]
+    unfinished = [place for place, one in enumerate(verdicts) if one == "not_reached"]
+    return next(iter([*failed, *unfinished]), None)
+
+
+_NO_FAILED_TURN = ("passed", "unchecked", "not_reached")
+"""Verdicts on a turn that do not denote a failure."""

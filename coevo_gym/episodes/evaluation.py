@@ -20,6 +20,7 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.core.stats import Rate, success_at_k, success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.envs.diagnosis import stored_failure
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import AnswerCounts, EvalEpisode, Finished, Lost, all_lost_error
@@ -281,6 +282,7 @@ def seed_of_sample(seed: int, task: Task, sample: int) -> int:
 def make_eval_line(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
     """Return the results line for a finished evaluation episode."""
     answers = ended.answer_counts
+    failure, failed_turn = stored_failure(task.benchmark, ended.record)
     return EvalLine(
         id=task.id,
         sample=sample,
@@ -298,6 +300,8 @@ def make_eval_line(task: Task, sample: int, seed: int, ended: Finished[EvalTraje
         empty=answers.empty,
         cut=answers.cut,
         invalid=answers.invalid,
+        failure=failure,
+        failed_turn=failed_turn,
     )
 
 

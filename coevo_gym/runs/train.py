@@ -21,6 +21,7 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task
 from coevo_gym.core.text_tables import html_table
+from coevo_gym.envs.diagnosis import stored_failure
 from coevo_gym.episodes.evaluation import Evaluation, to_evaluated_task
 from coevo_gym.episodes.live import make_full_gc_rare
 from coevo_gym.runs.arm import Arm, ArmEvents
@@ -291,6 +292,7 @@ class _Run:
             closing(self.assembly.models),
         ):
             store.spell = getattr(self.assembly.policy, "decode_ids", None)
+            store.diagnose = stored_failure
             store.add_tasks(self.assembly.warmup_tasks())
             store.add_evaluated_tasks(map(to_evaluated_task, self.assembly.held_out_tasks))
             start = self._load_start_or_warm_up(store)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,10 +68,11 @@ CREATE TABLE IF NOT EXISTS signals (
 CREATE TABLE IF NOT EXISTS trajectories (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, task_id TEXT, policy_version INTEGER,
     success INTEGER, score REAL, end_reason TEXT, steps INTEGER, kinds TEXT, errors INTEGER,
-    advice TEXT, words TEXT, body BLOB, checksum INTEGER, PRIMARY KEY (arm, group_id, position));
+    advice TEXT, failure TEXT, failed_turn INTEGER, words TEXT, body BLOB, checksum INTEGER,
+    PRIMARY KEY (arm, group_id, position));
 CREATE INDEX IF NOT EXISTS listed ON trajectories (
     arm, step, group_id, position, task_id, policy_version, success, score, end_reason, steps,
-    kinds, errors, advice, words);
+    kinds, errors, advice, failure, failed_turn, words);
 CREATE TABLE IF NOT EXISTS sampled (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, group_id, position));
@@ -97,14 +98,15 @@ CREATE TABLE IF NOT EXISTS evaluated_tasks (
     tags TEXT, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS evaluations (
     arm TEXT, step INTEGER, task_id TEXT, sample INTEGER, success INTEGER, score REAL,
-    end_reason TEXT, steps INTEGER, body BLOB, checksum INTEGER,
+    end_reason TEXT, steps INTEGER, failure TEXT, failed_turn INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, step, task_id, sample));
 """
 """SQL that creates the tables. ``kinds`` (of signals) and ``advice`` (ids) are lists that
-:func:`join_names` wrote. ``words`` is an episode's id and actions in lower case, ``first`` is
-true for the round that found D_0, ``counts`` is the JSON of :meth:`StoredRound.summarise`, and
-``verdicts.kind`` is the kind of the draft's context. The index ``listed`` contains every column
-that lists of episodes filter, search and sort by, so that they do not read the bodies."""
+:func:`join_names` wrote. ``failure`` is the benchmark's kind of failure, or "". ``words`` is an
+episode's id and actions in lower case, ``first`` is true for the round that found D_0, ``counts``
+is the JSON of :meth:`StoredRound.summarise`, and ``verdicts.kind`` is the kind of the draft's
+context. The index ``listed`` contains every column that lists of episodes filter, search and sort
+by, so that they do not read the bodies."""
 _OF_A_STEP = (
     "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "advice",
     "evaluations",
@@ -123,6 +125,8 @@ class RunStore(RunReader):
     Attributes:
         spell: function that decodes sampled tokens to text; None if the policy does not sample
             tokens. With it, a language model's prompts and token texts are stored.
+        diagnose: function that returns the kind of failure of a benchmark's training episode, and
+            its turn; see :func:`~coevo_gym.envs.diagnosis.stored_failure`. None to store neither.
 
     Raises:
         StoreError: if the file cannot be opened or is not a run store.
@@ -133,6 +137,7 @@ class RunStore(RunReader):
         self._checked = {}
         self.record = record
         self.spell: Spell | None = None
+        self.diagnose: Callable[[str, Trajectory], tuple[str, int | None]] | None = None
         self._spelt: set[int] = set()
         with raise_store_errors(path):
             self._lock = threading.RLock()
@@ -383,8 +388,9 @@ class RunStore(RunReader):
             self._insert("tasks", *labels, task.instruction, body, new_only=True)
 
     def _add_evaluated(self, arm: str, step: int, episode: Evaluated, body: bytes | None) -> None:
-        outcome = (int(episode.success), episode.score, episode.end_reason, episode.steps, body)
-        self._insert("evaluations", arm, step, episode.task_id, episode.sample, *outcome)
+        place = (arm, step, episode.task_id, episode.sample)
+        outcome = (int(episode.success), episode.score, episode.end_reason, episode.steps)
+        self._insert("evaluations", *place, *outcome, episode.failure, episode.failed_turn, body)
 
     def _pack_trajectory(self, trajectory: EvalTrajectory) -> bytes:
         body = self._intern_texts(eval_trajectory_to_json(trajectory))
@@ -419,11 +425,13 @@ class RunStore(RunReader):
         errors = sum(bool(step.error_kind) for step in trajectory.steps)
         actions = " ".join(step.action for step in trajectory.steps)[:MAX_WORDS]
         words = f"{arm}.{group.id}.{position} {actions}".lower()
+        diagnose = self.diagnose
+        failure = diagnose(group.task.benchmark, trajectory) if diagnose else ("", None)
         self._insert(
             "trajectories",
             *(arm, group.id, position, step, group.task.id, trajectory.policy_version),
             *(*outcome, len(trajectory.steps), join_names(kinds), errors),
-            *(join_names(advice_ids(trajectory.cue_ids)), words, body),
+            *(join_names(advice_ids(trajectory.cue_ids)), *failure, words, body),
         )
 
     def _intern_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:

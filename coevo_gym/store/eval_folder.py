@@ -56,6 +56,9 @@ class EvalLine(FrozenModel):
         empty: number of answers without an action.
         cut: number of answers that were cut off at the token limit.
         invalid: number of actions that had no effect.
+        failure: the benchmark's kind of failure, such as ``state_mismatch``; "" if the episode
+            succeeded, or the benchmark does not diagnose episodes.
+        failed_turn: number of the turn that failed, from 1; None if the task has a single request.
     """
 
     id: str
@@ -74,6 +77,8 @@ class EvalLine(FrozenModel):
     empty: int = Field(default=0, ge=0)
     cut: int = Field(default=0, ge=0)
     invalid: int = Field(default=0, ge=0)
+    failure: str = ""
+    failed_turn: int | None = None
 
     @property
     def key(self) -> Key:
@@ -93,7 +98,14 @@ class EvalLine(FrozenModel):
     def database_row(self) -> Evaluated:
         """The database row for this episode."""
         return Evaluated(
-            self.id, self.success, self.score, self.end_reason, self.steps, self.sample
+            self.id,
+            self.success,
+            self.score,
+            self.end_reason,
+            self.steps,
+            self.sample,
+            self.failure,
+            self.failed_turn,
         )
 
 

@@ -46,6 +46,8 @@ class Evaluated(NamedTuple):
         end_reason: reason why it ended.
         steps: number of env steps taken.
         sample: index of the episode among those of its task, from 0.
+        failure: the benchmark's kind of failure, such as ``state_mismatch``, or "".
+        failed_turn: number of the turn that failed, from 1; None if the task has a single request.
     """
 
     task_id: str
@@ -54,6 +56,8 @@ class Evaluated(NamedTuple):
     end_reason: str
     steps: int
     sample: int = 0
+    failure: str = ""
+    failed_turn: int | None = None
 
 
 class EvaluatedTask(NamedTuple):
@@ -75,7 +79,7 @@ class EvaluatedTask(NamedTuple):
     tags: tuple[str, ...]
 
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the schema."""
 _AT_ONCE = 500
 
@@ -356,8 +360,8 @@ class RunReader:
         """Return an evaluation's results in order, one per episode."""
         intact = f"checksum IS {self._checksum_expression('evaluations')}"
         query = (
-            f"SELECT {intact}, task_id, success, score, end_reason, steps, sample "  # noqa: S608
-            "FROM evaluations WHERE arm = ? AND step = ? ORDER BY rowid"
+            f"SELECT {intact}, task_id, success, score, end_reason, steps, sample, "  # noqa: S608
+            "failure, failed_turn FROM evaluations WHERE arm = ? AND step = ? ORDER BY rowid"
         )
         episodes = []
         for sound, task_id, success, *rest in self._rows(query, arm, step):

@@ -12,6 +12,7 @@ from coevo_gym.core.kinds import Kind, registered_kinds
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
 from coevo_gym.view.model.comparing import comparison_detail
 from coevo_gym.view.model.drafts import draft_detail, draft_page
+from coevo_gym.view.model.eval_tables import eval_table_detail
 from coevo_gym.view.model.evals import (
     episode_detail,
     episode_page,
@@ -90,6 +91,7 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "tables": table_list,
     "tables/{table}": table_detail,
     "tables/{table}/curves": table_curves,
+    "eval-tables/{table}": eval_table_detail,
     "ledgers/{ledger}": ledger_detail,
     "evals": eval_list,
     "evals/{eval}": eval_detail,

@@ -66,6 +66,7 @@ TRAJECTORIES = Listing(
         "success": Filter("is", "success", flag=True),
         "signal": Filter("has", "signals"),
         "end": Filter("is", "end_reason"),
+        "failure": Filter("is", "failure"),
         "score_from": Filter("from", "score"),
         "score_to": Filter("to", "score"),
         "steps_from": Filter("from", "steps"),
@@ -132,6 +133,7 @@ EPISODES = Listing(
     {
         "success": Filter("is", "success", flag=True),
         "end": Filter("is", "end_reason"),
+        "failure": Filter("is", "failure"),
         "type": Filter("has", "tags"),
         "sample": Filter("is", "sample"),
         "task": Filter("is", "task"),

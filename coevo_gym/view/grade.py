@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from coevo_gym.core.benchmark import find_spec, get_benchmark
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
-from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, facts_of, require_diagnosable
+from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.envs.diagnosis import facts_of
 from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
@@ -86,62 +85,6 @@ def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: 
         judged = sum(check.passed is not None for check in checks)
         return f"{len(failed)} of {judged} checks failed, first: {failed[0]}"
     return ", ".join(failed) or _ENDS.get(end_reason, "")
-
-
-class Failure(NamedTuple):
-    """The benchmark's own diagnosis of a failed episode. It names kinds, never expected values.
-
-    Attributes:
-        label: kind of failure in the first failed turn, such as ``state_mismatch``; if no turn
-            failed, ``not_reached`` for the turn in which the episode ended; "" if unknown.
-        turn: number of this turn, from 1; None if the task has a single request.
-        modes: failure modes of the whole episode, most informative first.
-    """
-
-    label: str = ""
-    turn: int | None = None
-    modes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the label with its turn, such as "state_mismatch at turn 2"."""
-        if not self.label:
-            return self.modes[0]
-        return self.label if self.turn is None else f"{self.label} at turn {self.turn}"
-
-
-def failure_of(benchmark: str, episode: Trajectory | EvalTrajectory) -> Failure | None:
-    """Return the benchmark's diagnosis of an episode.
-
-    Return None if the episode succeeded, or if the benchmark is not registered in this process or
-    does not diagnose episodes.
-    """
-    if episode.success or find_spec(benchmark) is None:
-        return None
-    source = get_benchmark(benchmark)
-    if not hasattr(source, "diagnose"):
-        return None
-    labels, modes = require_diagnosable(source).diagnose(episode)
-    place = _deciding_turn(labels, episode.report)
-    if place is None:
-        return Failure(modes=modes) if modes else None
-    facts = facts_of(episode.report)
-    finished = place >= len(facts) or facts[place].reached
-    label = labels[place] if finished else str(TurnLabel.NOT_REACHED)
-    return Failure(label, place + 1 if len(labels) > 1 else None, modes)
-
-
-def _deciding_turn(labels: Sequence[str], report: Mapping[str, Any]) -> int | None:
-    """Return the index of the turn because of which an episode failed, or None if unknown.
-
-    It is the first failed turn or, if none failed, the turn in which the episode ended. The
-    grader's verdicts decide if there are any, because it does not judge every kind of failure.
-    """
-    verdicts = report.get("verdicts")
-    if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(labels):
-        verdicts = ["passed" if label in NO_FAILURES else "failed" for label in labels]
-    failed = [place for place, one in enumerate(verdicts) if one not in _TURNS]
-    unfinished = [place for place, one in enumerate(verdicts) if one == "not_reached"]
-    return next(iter([*failed, *unfinished]), None)
 
 
 _FEW = 3

@@ -25,7 +25,7 @@ TABLE_FILE = "table.json"
 
 @dataclass(frozen=True)
 class TableFolder:
-    """The folder of a table of ``coevo experiment``: its runs, its files, or both.
+    """The folder of a table: its runs or evaluations, its files, or both.
 
     Attributes:
         path: path of the folder.
@@ -35,7 +35,7 @@ class TableFolder:
 
     @property
     def file(self) -> Path:
-        """Return the path of the table as JSON; it is written when the table's cells have run."""
+        """Return the path of the table as JSON; that of runs is written when its cells have run."""
         return self.path / TABLE_FILE
 
     def runs(self) -> list[RunFolder]:
@@ -73,13 +73,15 @@ class Library:
     @property
     def home(self) -> str:
         """Return the path of the only run, table or evaluation, or "" if several are shown."""
-        if self._all or self._eval_tables:
+        if self._all:
             return ""
         runs = _name_folders((folder_name(run.path), run) for run in self._runs)
+        evals = _name_folders((folder_name(one.path), one) for one in self._evals)
         places = [
             *(f"tables/{id}" for id in self.tables()),
             *(f"runs/{id}" for id in runs),
-            *(f"evals/{id}" for id in self.evals()),
+            *(f"eval-tables/{id}" for id in self.eval_tables()),
+            *(f"evals/{id}" for id in evals),
         ]
         return places[0] if len(places) == 1 else ""
 
@@ -103,6 +105,14 @@ class Library:
             with_file = {path.parent for path in RUNS.glob(f"*/{TABLE_FILE}")}
             paths = sorted({*RunFolder.table_folders(), *with_file})
             tables = [TableFolder(path) for path in paths]
+        return _name_folders((folder_name(table.path), table) for table in tables)
+
+    def eval_tables(self) -> Mapping[str, TableFolder]:
+        """Return the folders of the tables that ``coevo eval FILE.toml`` wrote, keyed by id."""
+        paths = self._eval_tables
+        if self._all:
+            paths = sorted(path.parent for path in EVALS.glob(f"*/{TABLE_FILE}"))
+        tables = [table for table in map(TableFolder, paths) if table.file.is_file()]
         return _name_folders((folder_name(table.path), table) for table in tables)
 
     def evals(self) -> Mapping[str, EvalFolder]:
@@ -134,12 +144,20 @@ class Library:
         return _require_folder("evaluation", id, "evals", self.evals())
 
     def get_table(self, id: str) -> TableFolder:
-        """Return the table with the given id.
+        """Return the table of runs with the given id.
 
         Raises:
             NotFound: if there is no such table.
         """
         return _require_folder("table", id, "tables", self.tables())
+
+    def get_eval_table(self, id: str) -> TableFolder:
+        """Return the table of evaluations with the given id.
+
+        Raises:
+            NotFound: if there is no such table.
+        """
+        return _require_folder("table", id, "eval-tables", self.eval_tables())
 
 
 def _find_source(name: str) -> RunFolder | EvalFolder | TableFolder | Path:

@@ -106,7 +106,7 @@ def test_other_settings_make_another_row_with_a_footnote() -> None:
     ]
     first, second = ledger(*sides).rows
     assert (first.label, second.label) == ("a (a8)", "a (a9)")
-    assert second.notes == ("max_steps: 9; in the first row 8.",)
+    assert second.notes == ("max_steps is 9, but 8 in the first row.",)
     assert first.notes == ()
     with pytest.raises(ConfigError, match="a9 and a8 have the same label, but differ in max_steps"):
         make_ledger([("same", one) for one in sides])

@@ -150,7 +150,9 @@ def test_an_evaluation_has_no_curves(
 ) -> None:
     evaluated = ("eval", "toy", "--policy=random", "--set=evaluation.n_tasks=2", "--name=toyed")
     coevo(*evaluated)
-    assert "toyed is an evaluation, which has no curves" in coevo("plot", "toyed", code=2)
+    assert "toyed is an evaluation or a table of evaluations, which have no curves" in coevo(
+        "plot", "toyed", code=2
+    )
     shutil.rmtree("evals")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,6 +12,7 @@ from starlette.testclient import TestClient
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
+from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.server import make_app
 from tests.runs.conftest import Coevo
 from tests.view.test_data_export import evaluated
@@ -48,10 +50,66 @@ def test_without_an_episode_the_stored_ones_are_listed_failed_ones_first(
     output = coevo("show", "toyed")
     assert all(line.name in output for line in lines)
     failed = sum(not line.success for line in lines)
-    assert f"6 stored episodes, {failed} of them not solved." in output
+    assert f"6 stored episodes, {6 - failed} solved." in output
     command = output.split("To print one: coevo ")[1].split()
     assert command == ["show", "toyed", episodes[0]["episode"]]
     assert "step 1: action" in coevo(*command)
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queries on databases."""
+    recorded, read = list[str](), ViewReader._rows
+
+    def record(reader: ViewReader, query: str, *values: object) -> list[tuple[Any, ...]]:
+        recorded.append(query)
+        return read(reader, query, *values)
+
+    monkeypatch.setattr(ViewReader, "_rows", record)
+    return recorded
+
+
+def test_a_list_of_more_episodes_reads_no_more_often(coevo: Coevo, queries: list[str]) -> None:
+    """The kinds of failures are stored, so that no episode is read for its own."""
+    counts = []
+    for n in (4, 12):
+        coevo("eval", "toy", "--policy=random", "-n", str(n), f"--name=of-{n}")
+        queries.clear()
+        failed = [one for one in list_episodes(coevo, f"of-{n}") if not one["success"]]
+        assert failed
+        assert all(one["failure"] for one in failed)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+def test_a_list_of_a_run_reads_no_episode(coevo: Coevo, finished: Path, queries: list[str]) -> None:
+    failed = [one for one in list_episodes(coevo, str(finished)) if not one["success"]]
+    assert failed
+    assert all(one["failure"] for one in failed)
+    assert queries
+    assert not [query for query in queries if "SELECT body" in query]
+
+
+def list_episodes(coevo: Coevo, name: str) -> list[dict[str, Any]]:
+    episodes: list[dict[str, Any]] = json.loads(coevo("show", name, "--json"))
+    return episodes
+
+
+def test_episodes_of_the_same_task_are_named_by_the_task_and_their_number(coevo: Coevo) -> None:
+    coevo("eval", "toy", "--policy=random", "-n", "2", "--samples=2", "--name=twice")
+    names = [one["episode"] for one in list_episodes(coevo, "twice")]
+    assert {name.rpartition(".")[2] for name in names} == {"0", "1"}
+    for name in names:
+        task = name.rpartition(".")[0]
+        assert coevo("show", "twice", name).startswith(f"{task}: ")
+        assert f"Choose one of: {task}.0, {task}.1." in coevo("show", "twice", task, code=2)
+
+
+def test_the_kinds_of_failures_in_a_list_are_those_of_the_episodes(coevo: Coevo) -> None:
+    coevo("eval", "webshop", "--policy=random", "-n", "8", "--name=shopped")
+    for one in list_episodes(coevo, "shopped"):
+        grade = json.loads(coevo("show", "shopped", one["id"], "--json"))["grade"]
+        assert one["failure"] == (grade["failure"] or {"text": ""})["text"]
 
 
 def test_the_system_message_and_answers_of_a_language_model_are_printed(

@@ -28,7 +28,8 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 
 
 def ended(place: int, *, success: bool = True, sample: int = 0) -> Evaluated:
-    return Evaluated(TASKS[place].id, success, float(success), "solved", 4, sample)
+    failure = ("", None) if success else ("state_mismatch", 2)
+    return Evaluated(TASKS[place].id, success, float(success), "solved", 4, sample, *failure)
 
 
 def test_an_evaluation_is_read_back_and_replaced_as_a_whole(
@@ -83,6 +84,7 @@ def test_a_run_stores_each_evaluation_by_task(finished: Path) -> None:
             episodes = reader.evaluation(line["arm"], line["step"])
             assert "".join(str(int(one.success)) for one in episodes) == line["solved"]
             assert [one.task_id for one in episodes] == tasks
+            assert all(bool(one.failure) is not one.success for one in episodes)
     assert reader.evaluation_steps("coevolve") == [3, 6]
     for name in (RANDOM, WARMUP):
         episodes = reader.evaluation(name, 0)

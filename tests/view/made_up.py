@@ -77,6 +77,7 @@ def trajectory_row(position: int = 0, *, arm: str = "coevolve", step: int = 7) -
         "id": f"{arm}.g{step}.{position}", "arm": arm, "step": step, "group": f"g{step}",
         "position": position, "task": _brief(), "policy_version": step, "success": won,
         "score": 1.0 if won else 0.5, "end_reason": "solved" if won else "failed", "steps": 4,
+        "failure": "" if won else "argument_mismatch", "failed_turn": None,
         "errors": 0 if won else 1, "signals": [] if won else ["boundary"],
         "advice": [ADVICE] if won else [], "advantage": 0.87 if won else -0.87,
     }  # fmt: skip
@@ -260,7 +261,7 @@ def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
     row = trajectory_row(position, arm=arm)
     siblings = [
         {name: trajectory_row(n)[name] for name in ("position", "success", "score", "end_reason",
-                                                    "steps", "signals")}
+                                                    "steps", "failure", "failed_turn", "signals")}
         | {"id": trajectory_row(n, arm=arm)["id"]}
         for n in range(4)
     ]  # fmt: skip
@@ -509,7 +510,7 @@ def _hit(what: str, path: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-TABLE, LEDGER = "growth", "webshop-val"
+TABLE, EVAL_TABLE, LEDGER = "growth", "models", "webshop-val"
 
 
 def table() -> dict[str, Any]:
@@ -555,6 +556,46 @@ def table_curves() -> dict[str, Any]:
         {"label": "static", "seeds": 1, "x": x, "mean": [0.3, 0.4, 0.5], "low": [], "high": []},
     ]  # fmt: skip
     return {"curves": curves, "problem": ""}
+
+
+def eval_table() -> dict[str, Any]:
+    """A table of evaluations: finished, running, failed and missing cells, some with two seeds."""
+    numbers = {
+        "planned": 1, "seeds": 1, "tasks": 20, "success": 0.5, "low": 0.3, "high": 0.7, "sd": None,
+        "episodes": 20, "lost": 0, "tokens": 1_200, "usd": 0.0,
+    }  # fmt: skip
+    none = {"seeds": 0, "tasks": 0, "success": None, "low": None, "high": None, "tokens": 0}
+    results = [
+        {"row": "large", "column": "shop", "state": "finished", **numbers},
+        {"row": "large", "column": "files", "state": "finished", **numbers, "planned": 2,
+         "seeds": 2, "sd": 0.02},
+        {"row": "small", "column": "shop", "state": "failed", **numbers, **none},
+        {"row": "small", "column": "files", "state": "missing", **numbers, **none, "planned": 2},
+    ]  # fmt: skip
+    states = {
+        ("large", "shop", 0): "finished", ("large", "files", 1): "finished",
+        ("large", "files", 2): "finished", ("small", "shop", 0): "failed",
+        ("small", "files", 1): "running", ("small", "files", 2): "missing",
+    }  # fmt: skip
+    cells = [
+        {
+            "row": row, "column": column, "seed": seed, "state": state,
+            "eval": None if state == "missing" else f"{EVAL_TABLE}~{row}-{column}-{seed}",
+            "done": 7 if state == "running" else 0, "total": 20 if state == "running" else 0,
+            "problem": ASKED if state == "failed" else "",
+        }
+        for (row, column, seed), state in states.items()
+    ]  # fmt: skip
+    return {
+        "id": EVAL_TABLE, "title": "Two models", "path": "evals/models",
+        "heads": ["model", "shop, %", "files, %", "tokens of models", "USD"],
+        "lines": [
+            ["large", "50.0 [30.0, 70.0]", "50.0 [30.0, 70.0] ± 2.0", "2,400", "price not set"],
+            ["small", "failed", "–", "", ""],
+        ],
+        "results": results, "cells": cells,
+        "explanations": ["Success with its 95 % interval over 20 tasks."], "notes": [ASKED],
+    }  # fmt: skip
 
 
 def ledger_brief() -> dict[str, Any]:
@@ -606,7 +647,9 @@ ANSWERS: dict[str, Any] = {
         "group": group_row(), "trajectories": [trajectory_row(n) for n in range(4)],
         "before": None, "after": "g18",
     },
-    f"{_AT}/trajectories": _paged([trajectory_row(n) for n in range(4)]),
+    f"{_AT}/trajectories": _paged(
+        [trajectory_row(n) for n in range(4)], failures=["argument_mismatch"]
+    ),
     **{f"{_AT}/trajectories/coevolve.g7.{n}": trajectory(n) for n in range(4)},
     f"{_AT}/tasks": _paged([task_row(), task_row(PARENT, round="")]),
     f"{_AT}/tasks/{TASK}": task(),
@@ -622,10 +665,15 @@ ANSWERS: dict[str, Any] = {
             {"id": TABLE, "title": ASKED, "path": "runs/growth", "cells": {"finished": 4}},
             {"id": "from-file", "title": ASKED, "path": "runs/from-file", "cells": {}},
         ],
+        "eval_tables": [
+            {"id": EVAL_TABLE, "title": ASKED, "models": 2, "benchmarks": 2,
+             "cells": {"finished": 3, "running": 1, "failed": 1, "missing": 1}},
+        ],
         "ledgers": [ledger_brief()],
     },
     f"tables/{TABLE}": table(),
     f"tables/{TABLE}/curves": table_curves(),
+    f"eval-tables/{EVAL_TABLE}": eval_table(),
     f"ledgers/{LEDGER}": ledger(),
     "search": {
         "q": "jacket", "hits": [_hit("task", f"{_AT}/tasks/{TASK}"),
@@ -654,6 +702,7 @@ PLACES = {
     "search": f"#/search?q=jacket&run={RUN}",
     "terms": "#/terms?term=sr",
     "table": f"#/tables/{TABLE}",
+    "eval-table": f"#/eval-tables/{EVAL_TABLE}",
     "ledger": f"#/ledgers/{LEDGER}",
 }
 """A place of each view."""

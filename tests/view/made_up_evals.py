@@ -19,6 +19,7 @@ from coevo_gym.view.model.evals import (
 from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.model.steps import GroupPage, GroupRow, StepTable
 from coevo_gym.view.rows import Shape, TaskBrief
+from tests.view import made_up
 
 ASKED = "I am looking for a lightweight rain jacket in navy, size large, under 60 dollars."
 TAGS = ("category:fashion", "subset:few-shot")
@@ -55,6 +56,7 @@ def detail(eval: EvalRow) -> EvalDetail:
     return EvalDetail(
         eval=eval, notice="", score=0.71, scenario_success=0.25, steps=7.4,
         end_reasons={"finished": 190, "max_steps": 42, "invalid_actions": 8},
+        failures={"argument_mismatch": 80, "not_reached": 42},
         pass_at={"1": 0.5, "2": 0.63, "4": 0.72}, types=_types(),
         tokens={"prompt": 120_400, "completion": 9_300, "usd": 0.42},
         panel={"name": "webshop-val-60", "hash": "3f" * 32, "declared": True},
@@ -73,6 +75,8 @@ def episodes(samples: int = 4, n: int = 12) -> EpisodePage:
             success=(task + sample) % 3 > 0,
             score=1.0 if (task + sample) % 3 else 0.5, steps=3 + (5 * task + sample) % 12,
             end_reason="finished" if (task + sample) % 3 else "max_steps", stored=True,
+            failure="" if (task + sample) % 3 else "not_reached",
+            failed_turn=None if (task + sample) % 3 else 2,
         )
         for task in range(n)
         for sample in range(samples)
@@ -119,6 +123,7 @@ def arm_evaluation(step: int = 20) -> EvaluationDetail:
             id=f"{i:064x}", name=f"webshop/{i}", instruction=ASKED, tags=TAGS, success=i % 3 > 0,
             share=float(i % 3 > 0), episodes=1, score=1.0 if i % 3 else 0.4,
             end_reason="finished", steps=4 + i % 9, before=i % 4 > 0,
+            failure="" if i % 3 else ("argument_mismatch", "missing_tool_call")[i % 2],
         )
         for i in range(60)
     )  # fmt: skip
@@ -175,6 +180,7 @@ GOING = row("going", 0.5, finished=False).model_copy(
 ANSWERS: dict[str, Any] = {
     "about": {"version": "1", "exported": False, "kinds": [], "home": ""},
     "evals": _json(EvalList(evals=(AFTER, BEFORE, GOING))),
+    "tables": made_up.ANSWERS["tables"],
     "evals/after": _json(detail(AFTER)),
     "evals/before": _json(detail(BEFORE)),
     "evals/after/episodes": _json(episodes()),

@@ -139,6 +139,18 @@ def test_the_rows_of_a_table_are_those_of_the_command(visit: Visit, tmp_path: Pa
     assert rows[0][head.index("columns.env_steps")] == "80000"
 
 
+def test_a_table_of_models_gives_a_row_for_each_result(visit: Visit, tmp_path: Path) -> None:
+    visit.go(made_up.PLACES["eval-table"])
+    head, *rows = rows_of(download(visit.page.locator("main"), "CSV", tmp_path))
+    assert head[:6] == ["row", "column", "state", "planned", "seeds", "tasks"]
+    assert [(row[0], row[1], row[head.index("success")]) for row in rows] == [
+        ("large", "shop", "0.5"),
+        ("large", "files", "0.5"),
+        ("small", "shop", ""),
+        ("small", "files", ""),
+    ]
+
+
 def test_a_list_gives_the_rows_of_all_its_pages(chromium: Browser, tmp_path: Path) -> None:
     place = f"runs/{made_up.RUN}/trajectories"
     page = made_up.ANSWERS[place] | {"total": 600, "pages": 2, "per_page": 500}

@@ -44,7 +44,7 @@ def test_each_page_opens_without_errors_and_fits_a_narrow_window(shared: Visit, 
 
 def test_the_name_of_a_model_without_a_run_is_shown_once(shared: Visit) -> None:
     shared.jump(PLACES["evaluations"])
-    rows = shared.page.get_by_role("table", name="Evaluations")
+    rows = shared.page.get_by_role("table", name="Evaluations", exact=True)
     assert rows.inner_text().count("openai:good") == 1
     assert "coevolve, tiny" in rows.inner_text()
 
@@ -57,6 +57,31 @@ def test_a_click_on_a_type_filters_the_episodes(shared: Visit) -> None:
         beauty.click(force=True)
     assert shared.page.url.endswith("#/evals/after?type=category%3Abeauty")
     expect(shared.page.locator("select[name=type]")).to_have_value("category:beauty")
+
+
+def test_a_click_on_a_kind_of_failure_filters_the_episodes(shared: Visit) -> None:
+    shared.jump(PLACES["evaluation"])
+    rows = shared.page.get_by_role("table", name="Episodes")
+    assert "not_reached at turn 2" in rows.inner_text()
+    kind = shared.page.locator("svg a", has_text="not_reached")
+    wanted = "/api/evals/after/episodes?failure=not_reached"
+    with shared.page.expect_request(lambda request: request.url.endswith(wanted)):
+        kind.click(force=True)
+    expect(shared.page.locator("select[name=failure]")).to_have_value("not_reached")
+
+
+def test_the_tasks_of_an_arm_can_be_filtered_by_their_kind_of_failure(shared: Visit) -> None:
+    shared.jump(PLACES["evaluation of an arm"])
+    chosen = shared.page.get_by_label("Failure")
+    assert chosen.locator("option").all_inner_texts() == [
+        "any",
+        "argument_mismatch",
+        "missing_tool_call",
+    ]
+    chosen.select_option("missing_tool_call")
+    rows = shared.page.get_by_role("table", name="Held-out tasks").locator("tbody tr")
+    expect(rows).to_have_count(10)
+    assert all("missing_tool_call" in text for text in rows.all_inner_texts())
 
 
 def test_each_episode_of_an_evaluation_is_a_link(shared: Visit) -> None:

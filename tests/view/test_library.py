@@ -53,6 +53,17 @@ def test_the_name_of_a_run_in_a_table_includes_the_table() -> None:
     ]
 
 
+def test_a_table_of_evaluations_is_listed_once_it_is_written(folder: Path) -> None:
+    put(folder / "evals/models/large-shop-0/config.json")
+    library = Library(["models"])
+    assert (library.home, dict(library.eval_tables())) == ("", {})
+    (folder / "evals/models/table.json").write_text("{}")
+    assert library.home == "eval-tables/models"
+    assert list(Library().eval_tables()) == ["models"]
+    assert list(library.evals()) == ["models~large-shop-0"]
+    assert not library.tables()
+
+
 def test_a_single_run_or_evaluation_is_the_home_page() -> None:
     assert Library(["table/static-1"]).home == "runs/static-1"
     assert Library(["first", "runs/first"]).home == "runs/first"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.envs.diagnosis import stored_failure
 from coevo_gym.store.database import MAX_WORDS, RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.api import json_response
@@ -218,7 +219,9 @@ def test_reading_never_blocks_the_writer(run: RunFolder, store: RunStore) -> Non
     assert {file.name: file.stat().st_mtime_ns for file in run.path.iterdir()} == before
 
 
-@pytest.mark.parametrize("query", ["success=false", "step_from=2&sort=-score", "q=toe"])
+@pytest.mark.parametrize(
+    "query", ["success=false", "failure=x", "step_from=2&sort=-score", "q=toe"]
+)
 def test_lists_are_filtered_without_reading_bodies(
     run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
@@ -233,6 +236,21 @@ def test_lists_are_filtered_without_reading_bodies(
     monkeypatch.setattr(view, "query_rows", explained)
     trajectory_page(view, Query.parse(query))
     assert "SCAN t USING COVERING INDEX listed" in plans
+    assert "SCAN trajectories USING COVERING INDEX listed" in plans  # the kinds of failures
+
+
+def test_the_kind_of_failure_is_stored_with_the_episode_and_listed(
+    run: RunFolder, store: RunStore
+) -> None:
+    store.add_groups("a", 1, [group(1, success=False)], [fired(1)])
+    store.diagnose = stored_failure
+    store.add_groups("a", 2, [group(2, success=False), group(3)], [fired(2), fired(3)])
+    view = open_run(run)
+    kinds = ["missing_tool_call", "invalid_tool_call"]  # the second one has a faulty step
+    assert [row.failure for row in all_trajectories(view)] == ["", "", *kinds, "", ""]
+    page = trajectory_page(view, Query.parse("failure=invalid_tool_call"))
+    assert [row.id for row in page.rows] == ["a.group-2.1"]
+    assert page.failures == tuple(sorted(kinds))
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +269,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "success": st.sampled_from(["true", "false"]),
     "signal": st.sampled_from(["any", "none", "boundary", "forgetting", "rare"]),
     "end": st.sampled_from(["solved", "failed", "max_steps"]),
+    "failure": st.sampled_from(["argument_mismatch", "missing_tool_call", "other"]),
     "version": st.integers(0, 6).map(str),
     "error": st.sampled_from(["true", "false"]),
     "q": st.sampled_from(["buy now", "MICE", "group-1", "a", "%", "click[", "b u y", "_", "'"]),

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from coevo_gym.view.api import About
 from coevo_gym.view.model.drafts import DraftDetail, DraftPage
+from coevo_gym.view.model.eval_tables import EvalTableDetail
 from coevo_gym.view.model.evals import EvalList, EvaluationDetail
 from coevo_gym.view.model.measures import RunMeasures, TaskSet
 from coevo_gym.view.model.notes import ArmNotes
@@ -30,7 +31,7 @@ from coevo_gym.view.model.trajectory_list import TrajectoryPage
 from coevo_gym.view.rows import Shape
 from tests.view import browsing
 from tests.view.browsing import Visit
-from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, add_attacks
+from tests.view.made_up import ADVICE, ANSWERS, ASKED, PLACES, RUN, STEP_LABELS, TASK, add_attacks
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -58,6 +59,7 @@ SHAPES: dict[str, type[Shape]] = {
     "tables": TableList,
     "tables/[^/]+": TableDetail,
     "tables/.+/curves": TableCurves,
+    "eval-tables/.+": EvalTableDetail,
     "ledgers/.+": LedgerView,
     "search": SearchResult,
 }
@@ -469,10 +471,52 @@ def test_an_end_reason_that_differs_from_the_outcome_is_shown(chromium: Browser)
         )
 
 
+def test_the_kind_of_failure_is_a_column_and_a_filter_of_the_episodes(visit: Visit) -> None:
+    visit.go(PLACES["trajectories"])
+    rows = visit.page.get_by_role("table", name="Training episodes")
+    assert rows.locator("td[data-label=Failure]").all_inner_texts() == ["", "argument_mismatch"] * 2
+    wanted = "/trajectories?failure=argument_mismatch"
+    with visit.page.expect_request(lambda request: request.url.endswith(wanted)):
+        visit.page.get_by_label("Failure").select_option("argument_mismatch")
+
+
 def test_the_signal_chart_includes_every_arm(shared: Visit) -> None:
     shared.jump(PLACES["run"])
     chart = shared.page.locator("figure.chart", has_text="Signals by arm")
     assert {"static", "coevolve"} <= set(chart.locator(".chart-legend").inner_text().splitlines())
+
+
+def test_a_table_of_models_links_to_its_evaluations_and_names_unfinished_cells(
+    shared: Visit,
+) -> None:
+    shared.jump(PLACES["eval-table"])
+    table = shared.page.get_by_role("table", name="Two models")
+    cells = [row.locator("td") for row in table.locator("tbody tr").all()]
+    assert cells[0].nth(0).inner_text() == "50.0 [30.0, 70.0]\n20 tasks"
+    assert cells[0].nth(1).inner_text() == "50.0 [30.0, 70.0] ± 2.0\n20 tasks, seed 1, seed 2"
+    assert cells[0].nth(3).inner_text() == "price not set"
+    assert cells[1].nth(0).inner_text() == "failed"
+    assert cells[1].nth(1).inner_text() == "seed 1 running 7 of 20 episodes, seed 2 missing"
+    links = [link.get_attribute("href") for link in table.locator("tbody a").all()]
+    assert links == [
+        f"#/evals/models~{name}"
+        for name in ("large-shop-0", "large-files-1", "large-files-2", "small-shop-0",
+                     "small-files-1")
+    ]  # fmt: skip
+    open_cells = shared.page.get_by_role("region", name="Unfinished cells").locator("li")
+    assert [text.split("\n")[0] for text in open_cells.all_inner_texts()] == [
+        "small on shop, seed 0: failed",
+        "small on files, seed 1: running 7 of 20 episodes",
+        "small on files, seed 2: missing",
+    ]
+    assert ASKED in open_cells.first.inner_text()
+
+
+def test_the_list_of_evaluations_links_to_the_tables_of_models(shared: Visit) -> None:
+    for place in ("#/", "#/evals"):
+        shared.jump(place)
+        tables = shared.page.get_by_role("table", name="Models on benchmarks")
+        assert tables.locator("a[data-row]").get_attribute("href") == PLACES["eval-table"]
 
 
 def test_the_training_table_shows_how_many_tokens_carried_a_gradient(shared: Visit) -> None:

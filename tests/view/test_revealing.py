@@ -25,14 +25,13 @@ from coevo_gym.core.inquiry import Inquiry
 from coevo_gym.core.task_file import decode_line
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Step
 from coevo_gym.core.trajectory_json import trajectory_from_json
-from coevo_gym.envs.diagnosis import TurnFacts
+from coevo_gym.envs.diagnosis import TurnFacts, failure_of
 from coevo_gym.episodes.episode import clean_cue
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.reader import Evaluated
 from coevo_gym.view.api import json_response
 from coevo_gym.view.collection import RunCollection
-from coevo_gym.view.grade import failure_of
 from coevo_gym.view.library import Library
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import Reveal

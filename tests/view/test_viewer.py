@@ -191,7 +191,7 @@ def crawl(visit: Visit, address: str, most: int) -> set[str]:
             "a[href^='#/']", "all => all.map(a => a.getAttribute('href'))"
         )
         for href in hrefs:
-            if visit.page.url.startswith("file:") and "/episodes/" in href:
+            if visit.page.url.startswith("file:") and re.search("/(episodes|evaluated)/", href):
                 continue  # left out of an export, unless they are asked for
             alike = re.sub(r"[0-9a-f]{8,}|\d+", "0", href)
             if alike not in known:

@@ -323,18 +323,32 @@ def _check_same_settings(
             f"{folder.path} contains a different evaluation. {join_differences(changes)}. Choose "
             "another --name, or pass --overwrite to delete it."
         )
-    before, now = there.get("git_commit", ""), wanted["git_commit"]
-    if there.get("software") != wanted["software"]:
-        progress.say(
-            f"{folder.path} was started with other code ({before or 'a release'}) than you are "
-            f"running ({now or 'a release'}). Use --overwrite to start over."
+    for warning in list_origin_warnings(there, wanted):
+        progress.say(f"{folder.path} was {warning}")
+
+
+def list_origin_warnings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return warnings if an evaluation was started with other code, or on another processor.
+
+    Args:
+        there: the settings with which it was started.
+        now: the settings with which it would be continued.
+
+    Returns:
+        Sentences without a subject, such as "started with other code …".
+    """
+    warnings = []
+    if there.get("software") != now["software"]:
+        warnings.append(
+            f"started with other code ({there.get('git_commit') or 'a release'}) than you are "
+            f"running ({now['git_commit'] or 'a release'}). Use --overwrite to start over."
         )
-    first, here = (config.get("processor", "") for config in (there, wanted))
-    if wanted.get("arithmetic") == "native" and first and first != here:
-        progress.say(
-            f"{folder.path} was started on {first}, but this machine has {here}, which rounds "
-            "differently."
+    first, here = (config.get("processor", "") for config in (there, now))
+    if now.get("arithmetic") == "native" and first and first != here:
+        warnings.append(
+            f"started on {first}, but this machine has {here}, which rounds differently."
         )
+    return warnings
 
 
 SCHEMA = 1

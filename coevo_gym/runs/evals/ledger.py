@@ -356,7 +356,8 @@ def _notes(policy: _Policy, first: _Policy) -> Iterator[str]:
         yield describe_choices(policy.choices)
     mine, others = policy.sides[0].protocol.parts, first.sides[0].protocol.parts
     for key in _protocol_differences(policy.sides[0], first.sides[0]):
-        yield f"{key}: {shorten_value(mine[key])}; in the first row {shorten_value(others[key])}."
+        here, there = shorten_value(mine[key]), shorten_value(others[key])
+        yield f"{key} is {here}, but {there} in the first row."
     left_out = {id for side in policy.sides for id in side.outcomes} - policy.shares.keys()
     if left_out:
         yield f"{len(left_out)} tasks are left out, because not all repeats have a result on them."

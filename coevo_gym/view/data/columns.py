@@ -47,6 +47,8 @@ ABOUT: tuple[DataColumn, ...] = (
     DataColumn("success", "True if the task was solved.", "bool"),
     DataColumn("score", "The benchmark's score, in [0, 1].", "float64"),
     DataColumn("end_reason", "Why the episode ended."),
+    DataColumn("failure", "The benchmark's kind of failure; empty if solved or unknown."),
+    DataColumn("failed_turn", "Turn that failed, from 1; null if there is only one.", "int64"),
     DataColumn("env_steps", "Number of env steps.", "int64"),
     DataColumn("policy_version", "Updates before the episode began; -1 if unknown.", "int64"),
     DataColumn("signals", "Kinds of signals that the episode emitted.", ["string"]),

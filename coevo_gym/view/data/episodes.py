@@ -187,15 +187,17 @@ class _Texts:
 
 _TRAINING = (
     "SELECT t.rowid, t.arm, t.group_id, t.position, t.step, t.task_id, k.name, k.instruction, "
-    "k.split, t.policy_version, t.success, t.score, t.end_reason, t.steps, t.kinds, a.mean, "
-    "a.body, t.body, s.body FROM trajectories AS t LEFT JOIN tasks AS k ON k.id = t.task_id "
+    "k.split, t.policy_version, t.success, t.score, t.end_reason, t.failure, t.failed_turn, "
+    "t.steps, t.kinds, a.mean, a.body, t.body, s.body FROM trajectories AS t "
+    "LEFT JOIN tasks AS k ON k.id = t.task_id "
     "LEFT JOIN advantages AS a USING (arm, group_id, position) "
     "LEFT JOIN sampled AS s USING (arm, group_id, position) "
     "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
 )
 _EVALUATED = (
     "SELECT e.rowid, e.arm, e.step, e.task_id, e.sample, k.name, k.instruction, k.split, "
-    "e.success, e.score, e.end_reason, e.steps, e.body FROM evaluations AS e "
+    "e.success, e.score, e.end_reason, e.failure, e.failed_turn, e.steps, e.body "
+    "FROM evaluations AS e "
     "LEFT JOIN evaluated_tasks AS k ON k.id = e.task_id "
     "WHERE e.rowid > ? AND e.body IS NOT NULL ORDER BY e.rowid LIMIT ?"
 )
@@ -223,27 +225,27 @@ def _training_episodes(
             if wanted.selects(about):
                 chosen.append((about, row))
         with raise_decode_errors(reader.path):
-            bodies = [reader.unpack(row[17]) for _, row in chosen]
+            bodies = [reader.unpack(row[-2]) for _, row in chosen]
             texts.restore(bodies)
-            sampled = [row[18] and reader.unpack(row[18]) for _, row in chosen]
+            sampled = [row[-1] and reader.unpack(row[-1]) for _, row in chosen]
             texts.fetch(_sampled_hashes(sampled))
             for (about, row), body, steps in zip(chosen, bodies, sampled, strict=True):
                 decisions = steps and sampled_from_json(steps, texts.resolve)
-                advantages = None if row[16] is None else json.loads(row[16])
+                advantages = None if row[-3] is None else json.loads(row[-3])
                 about["cues"] = list(body.get("cue_ids", ()))
                 kind = config.policy.kind
                 yield StoredEpisode(about, body, decisions, advantages, kind == "openai")
 
 
 def _about_training(row: tuple[Any, ...], of: Mapping[str, str]) -> dict[str, Any]:
-    (_, arm, group, position, step, task, name, asked, split, version, success, score, end, steps,
-     kinds, advantage, *_) = row  # fmt: skip
+    (_, arm, group, position, step, task, name, asked, split, version, success, score, end, failure,
+     turn, steps, kinds, advantage, *_) = row  # fmt: skip
     return _about(
         of, TRAINING, f"{arm}.{group}.{position}", split or str(Split.TRAIN),
         arm=arm, step=step, group=group, position=position, task=task, task_name=name or "",
         instruction=asked or "", success=bool(success), score=score, end_reason=end,
-        env_steps=steps, policy_version=version, signals=list(split_names(kinds)),
-        advantage=advantage,
+        failure=failure, failed_turn=turn, env_steps=steps, policy_version=version,
+        signals=list(split_names(kinds)), advantage=advantage,
     )  # fmt: skip
 
 
@@ -299,14 +301,16 @@ def _evaluated(
     for rows in _in_batches(reader, _EVALUATED):
         chosen = []
         for row in rows:
-            _, arm, step, task, sample, name, asked, of_task, success, score, end, steps, _ = row
+            (_, arm, step, task, sample, name, asked, of_task, success, score, end, failure, turn,
+             steps, _) = row  # fmt: skip
             if not (id := identify(arm, step, task, sample)):
                 continue  # an episode without a line of results is run again
             about = _about(
                 of, EVALUATION, id, of_task or split,
                 arm=arm, step=step, group="", position=sample, task=task, task_name=name or "",
                 instruction=asked or "", success=bool(success), score=score, end_reason=end,
-                env_steps=steps, policy_version=-1, signals=[], advantage=None,
+                failure=failure, failed_turn=turn, env_steps=steps, policy_version=-1, signals=[],
+                advantage=None,
             )  # fmt: skip
             counts.add(about)
             if wanted.selects(about):

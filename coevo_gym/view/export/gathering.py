@@ -32,7 +32,7 @@ from coevo_gym.view.model.search import (
 )
 from coevo_gym.view.model.steps import group_rows
 from coevo_gym.view.model.tasks import task_rows
-from coevo_gym.view.model.trajectory_list import all_trajectories
+from coevo_gym.view.model.trajectory_list import all_trajectories, failure_kinds
 from coevo_gym.view.numbers import format_count, format_interval, format_percent
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Refusal
@@ -222,7 +222,8 @@ def _run_responses(
     yield _request(collection, f"{at}/measures")
     yield _request(collection, f"{at}/task-set")
     if episodes:
-        yield Response(f"{at}/trajectories", _rows_to_json(all_trajectories(run)))
+        rows = _rows_to_json(all_trajectories(run))
+        yield Response(f"{at}/trajectories", {**rows, "failures": list(failure_kinds(run))})
     yield Response(f"{at}/tasks", _rows_to_json(task_rows(run)))
     rejected = _request(collection, f"{at}/drafts").value
     yield Response(f"{at}/drafts", {**rejected, **_rows_to_json(draft_rows(run))})
@@ -247,6 +248,7 @@ def _table_responses(collection: RunCollection) -> Iterator[Response]:
     paths = [
         *(f"tables/{table['id']}" for table in tables.value["tables"]),
         *(f"tables/{table['id']}/curves" for table in tables.value["tables"]),
+        *(f"eval-tables/{table['id']}" for table in tables.value["eval_tables"]),
         *(f"ledgers/{ledger['id']}" for ledger in tables.value["ledgers"]),
     ]
     for path in paths:

@@ -409,7 +409,11 @@ class _Export:
             added = self._add_response(part, reply, room - part.packed_size)
             there[page.of, page.kind] += added
             full = not added or part.size > most
-        all_of = f"coevo view {folder.parent.name}" if self._report else f"--export {folder}"
+        all_of = (
+            f"coevo view {folder.parent.name}"
+            if self._report
+            else f"export to a folder, with --export {folder}"
+        )
         for (of, kind), n in wanted.items():
             if (count := there[of, kind]) < n:
                 self._left_out.append(

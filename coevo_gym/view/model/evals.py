@@ -101,6 +101,7 @@ class EvalDetail(Shape):
         scenario_success: share of scenarios in which all episodes succeeded; null if unknown.
         steps: mean number of env steps per episode.
         end_reasons: number of episodes by end reason.
+        failures: number of failed episodes by kind of failure, as far as it is known.
         pass_at: pass@k by k when there are several samples per task; the keys are numbers as text.
         types: success by task type, grouped by kind.
         tokens: the model's ``prompt`` and ``completion`` tokens, and their cost ``usd``.
@@ -119,6 +120,7 @@ class EvalDetail(Shape):
     scenario_success: float | None
     steps: float | None
     end_reasons: dict[str, int]
+    failures: dict[str, int]
     pass_at: dict[str, float]
     types: tuple[TypeRow, ...]
     tokens: dict[str, float]
@@ -132,9 +134,9 @@ class EvalDetail(Shape):
 class EpisodeRow(Sibling):
     """A row in the list of an evaluation's episodes.
 
-    Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
-    ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
-    ``score``, ``steps``, ``success``.
+    Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``failure`` (kind), ``type``
+    (``kind:value``), ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts:
+    ``name`` (default), ``score``, ``steps``, ``success``.
 
     Attributes:
         task: id of the task.
@@ -172,6 +174,8 @@ class TaskOutcome(Shape):
         episodes: number of episodes.
         score: mean of the benchmark's own score.
         end_reason: why the episodes ended; the most frequent reason if they differ.
+        failure: the benchmark's kind of failure; the most frequent one if they differ, or "".
+        failed_turn: number of the turn that failed; null if the task has a single request.
         steps: mean number of env steps.
         before: ``success`` at the arm's previous evaluation; null for the first.
         stored: id of the task's first stored episode, for ``runs/{run}/evaluated/{id}``; null if
@@ -187,6 +191,8 @@ class TaskOutcome(Shape):
     episodes: int
     score: float
     end_reason: str
+    failure: str = ""
+    failed_turn: int | None = None
     steps: float
     before: bool | None = None
     stored: str | None = None
@@ -222,7 +228,7 @@ def eval_list(collection: RunCollection) -> EvalList:
 def eval_rows(collection: RunCollection) -> tuple[EvalRow, ...]:
     """Return the rows of all evaluations, latest first."""
     rows = sorted(
-        map(_eval_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True
+        map(eval_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True
     )
     return tuple(rows)
 
@@ -238,7 +244,7 @@ def eval_rows_for_terminal(collection: RunCollection) -> list[EvalRow]:
         summary = evaluation.summary if on_disk.state != "damaged" else None
         success = (summary or {}).get("success")
         rows.append(
-            _eval_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success})
+            eval_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success})
         )
     return rows
 
@@ -252,7 +258,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
     lines, summary = list(evaluation.episode_lines.values()), evaluation.summary or {}
     tried = list(by_task(lines).values())
     return EvalDetail(
-        eval=_eval_row(evaluation),
+        eval=eval_row(evaluation),
         notice=notice_of(evaluation.config["split"]),
         score=_mean_of_known(
             [_mean_of_known([line.score for line in episodes]) for episodes in tried]
@@ -260,6 +266,7 @@ def eval_detail(evaluation: ShownEval) -> EvalDetail:
         scenario_success=summary.get("scenario_success"),
         steps=_mean_of_known([line.steps for line in lines]),
         end_reasons=dict(Counter(line.end_reason for line in lines).most_common()),
+        failures=dict(Counter(line.failure for line in lines if line.failure).most_common()),
         pass_at={
             str(k): value for k, value in pass_at(tried, evaluation.config["samples"]).items()
         },
@@ -296,7 +303,10 @@ def episode_page(evaluation: ShownEval, query: Query) -> EpisodePage:
 
 _OWN_PLACE = ("panel", "protocol")
 """Settings that the details show in a place of their own."""
-_SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
+_SHOWN = {
+    *("name", "sample", "tags", "success", "score", "end_reason", "steps"),
+    *("failure", "failed_turn"),
+}
 """Fields of the results file that a list row also contains."""
 
 
@@ -428,6 +438,8 @@ def _run_episode_row(
         score=one.score,
         end_reason=one.end_reason,
         steps=one.steps,
+        failure=one.failure,
+        failed_turn=one.failed_turn,
         stored=(one.task_id, one.sample) in stored,
     )
 
@@ -539,6 +551,7 @@ def run_evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetai
             episodes=len(episodes),
             score=fmean(one.score for one in episodes),
             end_reason=Counter(one.end_reason for one in episodes).most_common(1)[0][0],
+            **_most_common_failure(episodes),
             steps=fmean(one.steps for one in episodes),
             before=_success_share(before[id]) >= SOLVED if id in before else None,
             stored=f"{arm}.{number}.{id}.{first[id]}" if id in first else None,
@@ -579,11 +592,19 @@ def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated
     return episodes
 
 
+def _most_common_failure(outcomes: Sequence[Evaluated]) -> dict[str, Any]:
+    """Return ``failure`` and ``failed_turn`` of :class:`TaskOutcome`."""
+    failures = Counter((one.failure, one.failed_turn) for one in outcomes if one.failure)
+    (kind, turn), _ = failures.most_common(1)[0] if failures else (("", None), 0)
+    return {"failure": kind, "failed_turn": turn}
+
+
 def _success_share(outcomes: Sequence[Evaluated]) -> float:
     return fmean(one.success for one in outcomes)
 
 
-def _eval_row(evaluation: ShownEval) -> EvalRow:
+def eval_row(evaluation: ShownEval) -> EvalRow:
+    """Return the row of an evaluation in the list of evaluations."""
     folder = evaluation.folder
     row = EvalRow(
         id=evaluation.id,

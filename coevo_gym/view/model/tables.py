@@ -19,6 +19,7 @@ from coevo_gym.store.folder import read_json
 from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, raise_as_damaged
 from coevo_gym.view.library import TableFolder
 from coevo_gym.view.model.curves import SUCCESS, curves_in_table, mean_curves
+from coevo_gym.view.model.eval_tables import EvalTableBrief, eval_table_briefs
 from coevo_gym.view.model.run_progress import progress_of
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
 from coevo_gym.view.rows import Shape
@@ -64,6 +65,7 @@ class TableList(Shape):
     """All tables that the viewer shows, by name."""
 
     tables: tuple[TableBrief, ...]
+    eval_tables: tuple[EvalTableBrief, ...]
     ledgers: tuple[LedgerBrief, ...]
 
 
@@ -199,6 +201,7 @@ def table_list(collection: RunCollection) -> TableList:
         tables=tuple(
             _brief(collection, id, table) for id, table in collection.library.tables().items()
         ),
+        eval_tables=tuple(eval_table_briefs(collection)),
         ledgers=tuple(_ledgers(collection)),
     )
 

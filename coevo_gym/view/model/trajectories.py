@@ -10,9 +10,10 @@ from pydantic import Field
 from coevo_gym.core.evaluation_mark import notice_of
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
+from coevo_gym.envs.diagnosis import failure_of
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.collection import ShownRun, raise_as_damaged
-from coevo_gym.view.grade import failure_of, why_failed
+from coevo_gym.view.grade import why_failed
 from coevo_gym.view.model.episodes import (
     Behind,
     BehindPage,

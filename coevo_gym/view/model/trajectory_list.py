@@ -22,6 +22,9 @@ class Sibling(ListRow):
         score: the benchmark's own score, in [0, 1].
         end_reason: why the episode ended.
         steps: env steps taken.
+        failure: the benchmark's kind of failure, such as ``state_mismatch``; "" if the episode
+            succeeded, or the benchmark does not diagnose episodes.
+        failed_turn: number of the turn that failed, from 1; null if the task has a single request.
         signals: kinds of signals emitted for the episode.
     """
 
@@ -31,6 +34,8 @@ class Sibling(ListRow):
     score: float
     end_reason: str
     steps: int
+    failure: str = ""
+    failed_turn: int | None = None
     signals: tuple[str, ...] = ()
 
 
@@ -38,7 +43,7 @@ class TrajectoryRow(Sibling):
     """A row in the list of training episodes.
 
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
-    (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
+    (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason), ``failure``,
     ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
     policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice given to
     the episode, ``any`` or ``none``), ``q`` (words of the task's name and
@@ -68,9 +73,14 @@ class TrajectoryRow(Sibling):
 
 
 class TrajectoryPage(Paged):
-    """A page of training episodes."""
+    """A page of training episodes.
+
+    Attributes:
+        failures: kinds of failures of all stored episodes of the run.
+    """
 
     rows: tuple[TrajectoryRow, ...]
+    failures: tuple[str, ...]
 
 
 _COLUMNS: Mapping[str, str] = {
@@ -81,6 +91,7 @@ _COLUMNS: Mapping[str, str] = {
     "success": "t.success",
     "signals": "t.kinds",
     "end_reason": "t.end_reason",
+    "failure": "t.failure",
     "score": "t.score",
     "steps": "t.steps",
     "policy_version": "t.policy_version",
@@ -93,8 +104,9 @@ _COLUMNS: Mapping[str, str] = {
 
 _SELECTED = (
     "SELECT t.rowid, t.arm, t.step, t.group_id, t.position, t.policy_version, t.success, "
-    "t.score, t.end_reason, t.steps, t.kinds, t.errors, t.advice, a.mean, t.task_id, k.name, "
-    "k.instruction, k.origin{} FROM trajectories AS t LEFT JOIN tasks AS k ON k.id = t.task_id "
+    "t.score, t.end_reason, t.steps, t.failure, t.failed_turn, t.kinds, t.errors, t.advice, "
+    "a.mean, t.task_id, k.name, k.instruction, k.origin{} FROM trajectories AS t "
+    "LEFT JOIN tasks AS k ON k.id = t.task_id "
     "LEFT JOIN advantages AS a USING (arm, group_id, position) "
 )
 _WORD = (
@@ -129,8 +141,19 @@ def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
     by_rowid = {number: _row_from_sql(*columns) for number, *columns in rows}
     return TrajectoryPage(
         rows=tuple(by_rowid[number] for number in rowids if number in by_rowid),
+        failures=failure_kinds(run),
         **paging_of(len(matching), place.page, place.per_page),
     )
+
+
+def failure_kinds(run: ShownRun) -> tuple[str, ...]:
+    """Return the kinds of failures of a run's stored episodes, sorted.
+
+    Raises:
+        Damaged: if the run cannot be read.
+    """
+    query = "SELECT DISTINCT failure FROM trajectories WHERE failure <> '' ORDER BY failure"
+    return run.get_or_make("failures", lambda: tuple(kind for (kind,) in run.query_rows(query)))
 
 
 def trajectories_where(run: ShownRun, condition: str, *values: Any) -> list[TrajectoryRow]:
@@ -157,7 +180,8 @@ def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
 
 def _row_from_sql(
     arm: str, step: int, group: str, position: int, version: int, success: int, score: float,
-    end_reason: str, steps: int, kinds: str, errors: int, advice: str,
+    end_reason: str, steps: int, failure: str, failed_turn: int | None, kinds: str, errors: int,
+    advice: str,
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
@@ -176,6 +200,8 @@ def _row_from_sql(
         score=score,
         end_reason=end_reason,
         steps=steps,
+        failure=failure,
+        failed_turn=failed_turn,
         errors=errors,
         signals=split_names(kinds),
         advice=split_names(advice),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.provision import coevo_home
 from coevo_gym.runs.evals.comparison import compare
+from coevo_gym.runs.evals.evaluation import KeptInFolder
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.evals.tables import definition
 from coevo_gym.runs.evals.tables.running import find_identical_evaluation
@@ -22,7 +25,10 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, write_json
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
+from coevo_gym.view.model.eval_tables import eval_table_detail
 from coevo_gym.view.model.evals import eval_detail
+from coevo_gym.view.model.tables import table_list
+from coevo_gym.view.refusals import Damaged
 from tests import toy
 from tests.agents.fake_openai import FakeOpenAI
 from tests.runs.conftest import Coevo
@@ -137,11 +143,67 @@ def test_each_cell_is_an_ordinary_evaluation(coevo: Coevo) -> None:
     assert not Path("evals/mine").exists()
 
 
+def test_the_page_of_a_table_shows_what_the_terminal_prints(coevo: Coevo, tmp_path: Path) -> None:
+    text = coevo("eval", write(FIVE + MODELS + TOY))
+    (brief,) = table_list(RunCollection(Library())).eval_tables
+    assert (brief.id, brief.models, brief.benchmarks) == ("mine", 2, 2)
+    assert brief.cells == {"finished": 6}
+    detail = eval_table_detail(RunCollection(Library(["mine"])), "mine")
+    for line in (detail.heads, *detail.lines):
+        (printed,) = (one for one in text.splitlines() if all(cell in one for cell in line))
+        assert re.split(" *[┃│] *", printed)[1:-1] == list(line)
+    assert all(sentence in text for sentence in (*detail.explanations, *detail.notes))
+    assert {cell.eval for cell in detail.cells} == {f"mine~{name}" for name in CELLS}
+    assert [one.tasks for one in detail.results] == [5, 5, 5, 5]
+    shutil.move("evals/mine", "elsewhere")  # the cells are found beside the table
+    moved = eval_table_detail(RunCollection(Library(["elsewhere"])), "elsewhere")
+    assert {cell.eval for cell in moved.cells} == {f"elsewhere~{name}" for name in CELLS}
+    exported = tmp_path / "pages.html"
+    coevo("view", "elsewhere", "--export", str(exported))
+    assert 'data-home="eval-tables/elsewhere"' in exported.read_text()
+
+
+def test_the_page_of_a_table_shows_its_progress_while_it_runs(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is there from the start, and after each cell it has another number."""
+    seen: list[tuple[list[str], list[tuple[int, int]]]] = []
+    real = KeptInFolder.add
+
+    def add(self: KeptInFolder, line: Any, trajectory: Any) -> None:
+        real(self, line, trajectory)
+        detail = eval_table_detail(RunCollection(Library()), "mine")
+        states = [cell.state for cell in detail.cells]
+        seen.append((states, [(one.done, one.total) for one in detail.cells]))
+
+    monkeypatch.setattr(KeptInFolder, "add", add)
+    coevo("eval", write("n_tasks = 2\n" + MODELS + TOY.partition("[[benchmarks]]\nname")[0]))
+    assert seen == [
+        (["running", "missing"], [(1, 2), (0, 0)]),
+        (["running", "missing"], [(2, 2), (0, 0)]),
+        (["finished", "running"], [(0, 0), (1, 2)]),
+        (["finished", "running"], [(0, 0), (2, 2)]),
+    ]
+
+
+def test_a_damaged_table_says_how_to_write_it_again(coevo: Coevo) -> None:
+    coevo("eval", write(FIVE + MODELS + TOY))
+    for text in ("{", "[]", '{"results": [{"row": "a"}], "cells": []}'):
+        Path("evals/mine/table.json").write_text(text)
+        collection = RunCollection(Library())
+        assert [one.title for one in table_list(collection).eval_tables] == ["mine"]
+        with pytest.raises(Damaged):
+            eval_table_detail(collection, "mine")
+    coevo("eval", "mine.toml")
+    assert eval_table_detail(RunCollection(Library()), "mine").lines
+
+
 def test_a_finished_table_is_printed_again_without_playing(coevo: Coevo) -> None:
     file = write(FIVE + MODELS + TOY)
     first = coevo("eval", file, "--json")
     before = {path: path.stat().st_mtime_ns for path in Path("evals").rglob("results.jsonl")}
     assert coevo("eval", file, "--json") == first
+    assert "6 of 6 evaluations are already done. Use --overwrite" in coevo("eval", file)
     after = {path: path.stat().st_mtime_ns for path in Path("evals").rglob("results.jsonl")}
     assert after == before
 
@@ -198,11 +260,13 @@ def test_a_benchmark_that_is_not_installed_fails_alone(
 
     monkeypatch.setattr(definition, "make_model_job", make)
     file = write(FIVE + MODELS + SHOP + TOY)
-    assert "Run `coevo install webshop`." in coevo("eval", file, "--dry-run")
+    plan = coevo("eval", file, "--dry-run")
+    assert plan.count("random, reference on webshop-val, seed 0: BenchmarkNotInstalled: WebSh") == 1
     text = coevo("eval", file, code=1)
     assert "2 of 8 cells failed" in text
     assert "BenchmarkNotInstalled: WebShop is not installed. Run `coevo install webshop`." in text
     assert sum(cell["state"] == "finished" for cell in table()["cells"]) == 6
+    assert text.count("random, reference on webshop-val, seed 0: failed. BenchmarkNotInstal") == 1
 
 
 def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> None:
@@ -226,6 +290,63 @@ def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> 
         ]
     assert sum(spent) <= cap
     assert "A model's caps include all of its cells; the other cells of remote have used" in text
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the job of each cell was created."""
+    counts, real = Counter[str](), definition.EvalCell.make_job
+
+    def make_job(cell: definition.EvalCell, *arguments: Any) -> Any:
+        counts[cell.name] += 1
+        return real(cell, *arguments)
+
+    monkeypatch.setattr(definition.EvalCell, "make_job", make_job)
+    return counts
+
+
+def test_the_job_of_a_cell_is_created_once(coevo: Coevo, jobs: Counter[str]) -> None:
+    """Creating one may load or hash weights."""
+    file, once = write(FIVE + MODELS + TOY), dict.fromkeys(CELLS, 1)
+    for command in (
+        ("eval", file),
+        ("eval", file),  # finished
+        ("eval", file, "--dry-run"),
+        ("eval", file, "--overwrite", "--dry-run"),
+        ("eval", file, "--overwrite"),
+    ):
+        jobs.clear()
+        coevo(*command)
+        assert jobs == once, command
+    for command in (("eval", file, "-n", "4"), ("eval", file, "-n", "4", "--dry-run")):
+        jobs.clear()
+        assert "6 of 6 cells differ" in coevo(*command, code=2)
+        assert jobs == once, command
+
+
+def test_a_changed_table_is_refused_before_its_cost_is_asked(
+    coevo: Coevo, jobs: Counter[str]
+) -> None:
+    with FakeOpenAI(answer=searching) as server:
+        price = {"policy.endpoint.usd_per_million_prompt_tokens": 1.0}
+        file = write(endpoint_entry(server, **price) + SHOP)
+        short = ("--set", "benchmark.max_steps=1")
+        coevo("eval", file, "-n", "2", "--yes", *short)
+        jobs.clear()
+        assert "contains a table with other settings" in coevo(
+            "eval", file, "-n", "1", *short, code=2
+        )
+        assert jobs == {"remote-webshop-val-0": 1}
+
+
+def test_finished_cells_that_other_code_played_are_named(coevo: Coevo) -> None:
+    coevo("eval", write(FIVE + MODELS + TOY))
+    config = Path("evals/mine/random-toy-val-0/config.json")
+    write_json(config, read_json(config) | {"software": {"coevo_gym": "0"}, "git_commit": "abc"})
+    for options in ((), ("--dry-run",)):
+        text = coevo("eval", "mine.toml", *options)
+        warning = "random on toy-val, seed 0: started with other code (abc) than you are running"
+        assert text.count(warning) == 1
 
 
 def test_settings_that_changed_are_named_and_nothing_is_lost(coevo: Coevo) -> None:
@@ -407,7 +528,7 @@ MISTAKES = {
     ),
     "unknown run": (
         f'[[models]]\nrun = "quikstart"\n{BENCHMARK}',
-        "models.1: there is no run 'quikstart'.",
+        "models.1 (quikstart): there is no run 'quikstart'.",
     ),
     "unknown setting": (
         f'[settings]\n"policy.endpont.base_url" = "x"\n{MODEL}{BENCHMARK}',
@@ -456,6 +577,62 @@ def test_a_mistake_in_the_file_is_named_with_its_place_and_a_remedy(
     output = coevo("eval", write(text), code=2)
     assert "mine.toml" in output
     assert message in output
+    assert not Path("evals").exists()
+
+
+WRONG_MODELS = """
+[[models]]
+name = "typo"
+policy = "open:gpt"
+[[models]]
+name = "empty"
+policy = "openai:"
+[[models]]
+name = "gone"
+policy = "transformers:./gone"
+[[models]]
+run = "quikstart"
+[[models]]
+name = "stile"
+policy = "random"
+set = { "policy.chat.stile" = "react" }
+[[models]]
+name = "learner"
+policy = "random"
+set = { "learner.lr" = 1 }
+"""
+MISTAKES_OF_MODELS = {
+    "typo": "mine.toml, models.3 (typo): policy = 'open:gpt' is not a model. Did you mean 'openai'",
+    "empty": "mine.toml, models.4 (empty): 'openai:' has no model name.",
+    "gone": "mine.toml, models.5 (gone): No language model found at ./gone.",
+    "quikstart": "mine.toml, models.6 (quikstart): there is no run 'quikstart'.",
+    "stile": "models.7 (stile) on toy-val: There is no setting 'policy.chat.stile'",
+    "learner": "models.8 (learner), set: 'learner.lr' does not affect an evaluation.",
+}
+
+
+def test_all_models_that_cannot_be_played_are_named_before_anything_is_played(
+    coevo: Coevo,
+) -> None:
+    text = coevo("eval", write(FIVE + MODELS + WRONG_MODELS + TOY), code=2)
+    assert text.startswith("ConfigError: ")
+    assert len(text.splitlines()) == len(MISTAKES_OF_MODELS)
+    for line, mistake in zip(text.splitlines(), MISTAKES_OF_MODELS.values(), strict=True):
+        assert mistake in line
+    assert not Path("evals").exists()
+
+
+def test_a_model_that_cannot_be_played_does_not_hide_the_plan(coevo: Coevo) -> None:
+    file = write(FIVE + MODELS + WRONG_MODELS + TOY)
+    plan = json.loads(coevo("eval", file, "--dry-run", "--json", code=2))["cells"]
+    assert len(plan) == 3 * (2 + len(MISTAKES_OF_MODELS))
+    for cell in plan:
+        mistake = MISTAKES_OF_MODELS.get(cell["row"], "")
+        assert mistake in cell["problem"]
+        assert (cell["total"] is None) is bool(mistake)
+    text = coevo("eval", file, "--dry-run", code=2)
+    assert "mine: 24 evaluations in evals/mine" in text
+    assert all(text.count(mistake) == 1 for mistake in MISTAKES_OF_MODELS.values())
     assert not Path("evals").exists()
 
 

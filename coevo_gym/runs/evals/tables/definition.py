@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.benchmark import benchmark_specs, find_spec_by_any_name
-from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.errors import ConfigError, ModelError, SplitLeakError, StoreError
 from coevo_gym.core.evaluation_mark import refuse_marked
 from coevo_gym.core.own_code import absolute_import_path
 from coevo_gym.core.panel import Panel
@@ -41,6 +42,7 @@ from coevo_gym.runs.panels.panel_files import find_panel, shipped_names
 from coevo_gym.runs.policies import MODEL_KINDS, model_settings
 from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.table import RANDOM, SCRIPTED, WARMUP
+from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import (
     NAME,
@@ -85,6 +87,12 @@ class ModelEntry(FrozenModel):
     policy: str = ""
     run: str = ""
     set: JsonObject = FrozenDict()
+
+    @model_validator(mode="after")
+    def _check_label(self) -> ModelEntry:
+        if not self.label:
+            raise ValueError("a model needs policy or run, for example policy = 'random'")
+        return self
 
     @property
     def label(self) -> str:
@@ -184,6 +192,7 @@ class EvalCell:
         sets: the cell's settings, by dotted key, with which a run is evaluated.
         config: settings with all defaults; for a run, without those of the run.
         panel: the panel to play, or None.
+        mistake: the mistake in the file because of which the model cannot be played, or "".
     """
 
     model: ModelEntry
@@ -194,6 +203,7 @@ class EvalCell:
     sets: Mapping[str, Any]
     config: RunConfig
     panel: Panel | None
+    mistake: str = ""
 
     @property
     def row(self) -> str:
@@ -206,14 +216,24 @@ class EvalCell:
         return self.folder.path.name
 
     @property
+    def place(self) -> str:
+        """The cell's place in the table, in words."""
+        return f"{self.row} on {self.column}, seed {self.seed}"
+
+    @property
     def samples(self) -> int:
         """Episodes per task; 1 for reference solutions, because all samples would be identical."""
         return 1 if self.model.policy == SCRIPTED else self.entry.samples or 1
 
     @property
+    def is_started(self) -> bool:
+        """True if the cell's folder has an evaluation, finished or not."""
+        return self.folder.config.is_file()
+
+    @property
     def has_result(self) -> bool:
         """True if the evaluation is finished, here or in another table that the folder links to."""
-        return self.folder.config.is_file() and self.folder.summary.is_file()
+        return self.is_started and self.folder.summary.is_file()
 
     @property
     def uses_endpoint(self) -> bool:
@@ -230,6 +250,8 @@ class EvalCell:
         Raises:
             CoevoError: if the run, the model or the benchmark cannot be used.
         """
+        if self.mistake:
+            raise ConfigError(self.mistake)
         split = self.entry.split if self.panel is None else self.panel.split
         benchmark, policy = self.config.benchmark.name, self.model.policy
         env = [f"{name}={_env_text(value)}" for name, value in self.entry.env.items()]
@@ -317,10 +339,6 @@ class EvalTableDefinition:
         """The cells, row by row, so that a model's cells follow each other."""
         return tuple(self._make_cells())
 
-    def cells_of(self, row: str, column: str) -> list[EvalCell]:
-        """Return the cells of a row and a column, one per seed."""
-        return [cell for cell in self.cells if (cell.row, cell.column) == (row, column)]
-
     def spent_by_others(self, cell: EvalCell) -> Cost:
         """Return what the other cells of a cell's model have spent."""
         mine = (one for one in self.cells if one.row == cell.row and one is not cell)
@@ -329,25 +347,29 @@ class EvalTableDefinition:
     def _make_cells(self) -> Iterator[EvalCell]:
         content = self.content
         for number, model in enumerate(content.models, start=1):
-            model_sets = model_settings(model.policy) or ()
+            where = f"{self.path}, models.{number} ({model.label})"
+            mistake = _find_mistake(where, model)
+            model_sets = () if mistake else model_settings(model.policy) or ()
             for entry, column in zip(content.benchmarks, self.columns, strict=True):
                 filled = _fill_in(entry, content, self.n_tasks)
                 panel = None
                 if filled.panel:
                     panel = find_panel(_panel_path(filled.panel, self.path.parent))
+                source = _source_of(filled, self.path.parent)
                 for seed in filled.seeds or ():
                     sets = _settings_of_cell(content, model, filled, seed)
                     policy = {} if model.run else dict(map(_split_setting, model_sets))
                     try:
-                        resolved = load_config(
-                            {**_source_of(filled, self.path.parent), **sets, **policy},
-                            sets=self.sets,
-                            origin=str(self.path),
-                        )
+                        config = self._load_config({**source, **sets, **policy})
                     except ConfigError as error:
-                        raise ConfigError(
-                            f"{self.path}, models.{number} ({model.label}) on {column}: {error}"
-                        ) from error
+                        problem = f"{where} on {column}: {error}"
+                        bare = model.model_copy(update={"set": FrozenDict()})
+                        sets = _settings_of_cell(content, bare, filled, seed)
+                        try:
+                            config = self._load_config({**source, **sets})
+                        except ConfigError:  # not because of the model
+                            raise ConfigError(problem) from error
+                        mistake = mistake or problem
                     yield EvalCell(
                         model,
                         column,
@@ -357,15 +379,22 @@ class EvalTableDefinition:
                         _without_endpoint(
                             {**sets, **dict(_split_setting(item) for item in self.sets)}
                         ),
-                        resolved.config,
+                        config,
                         panel,
+                        mistake,
                     )
+
+    def _load_config(self, source: Mapping[str, Any]) -> RunConfig:
+        return load_config(source, sets=self.sets, origin=str(self.path)).config
 
 
 def load_eval_table(
     source: str, *, name: str | None = None, sets: Sequence[str] = (), n_tasks: int | None = None
 ) -> EvalTableDefinition:
     """Load and check the definition of a table of evaluations, without loading any model.
+
+    Mistakes in single models are not raised, see :func:`refuse_mistaken_models`, so that the plan
+    of the other models can be printed.
 
     Args:
         source: path of a TOML file.
@@ -374,7 +403,7 @@ def load_eval_table(
         n_tasks: number of tasks of all benchmarks; None for the numbers in the file.
 
     Raises:
-        ConfigError: if the file is missing or has a mistake.
+        ConfigError: if the file is missing, or has a mistake outside of its models.
         TaskError: if a benchmark does not exist.
     """
     path = Path(source)
@@ -402,9 +431,6 @@ def load_eval_table(
 def _check_entries(table: EvalTableDefinition) -> None:
     """Check that everything in a file exists, and that all names are unique."""
     path, content = table.path, table.content
-    for number, model in enumerate(content.models, start=1):
-        _check_model(f"{path}, models.{number}", model)
-        _check_settings(f"{path}, models.{number}.set", model.set)
     for number, entry in enumerate(content.benchmarks, start=1):
         where = f"{path}, benchmarks.{number}"
         _check_settings(f"{where}.set", entry.set)
@@ -429,31 +455,59 @@ def _check_entries(table: EvalTableDefinition) -> None:
         )
 
 
-def _check_model(where: str, model: ModelEntry) -> None:
-    if not model.label:
-        raise ConfigError(f"{where}: a model needs policy or run, for example policy = 'random'.")
+def refuse_mistaken_models(table: EvalTableDefinition) -> None:
+    """Check that all models of a table can be played, as far as this is known beforehand.
+
+    Raises:
+        ConfigError: if some cannot; the message has all of their mistakes.
+    """
+    mistakes = dict.fromkeys(cell.mistake for cell in table.cells if cell.mistake)
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+
+
+def _find_mistake(where: str, model: ModelEntry) -> str:
+    """Return why a model cannot be played, or "" if nothing is known against it."""
+    try:
+        _check_settings(f"{where}, set", model.set)
+        _check_model(model)
+    except (ConfigError, StoreError, ModelError) as error:
+        text = str(error)
+        return text if text.startswith(where) else f"{where}: {text}"
+    return ""
+
+
+def _check_model(model: ModelEntry) -> None:
     if not model.run:
-        if model.policy not in (RANDOM, SCRIPTED) and model_settings(model.policy) is None:
+        sets = model_settings(model.policy)
+        if model.policy not in (RANDOM, SCRIPTED) and sets is None:
             kind = model.policy.partition(":")[0]
             kinds = ", ".join(f"{name}:MODEL" for name in MODEL_KINDS)
             raise ConfigError(
-                f"{where}: policy = {model.policy!r} is not a model. "
+                f"policy = {model.policy!r} is not a model. "
                 f"{did_you_mean(kind, [RANDOM, SCRIPTED, *MODEL_KINDS])}Set policy to "
                 f"{kinds}, {RANDOM} or {SCRIPTED}, or set run to the name of a run with this arm."
             )
+        key, name = _split_setting(sets[-1]) if sets else ("", "")
+        if key == "policy.model.path":
+            resolve_model(name)
         return
     folder = RunFolder.find(model.run)
     if folder is None:
         names = RunFolder.names()
         raise ConfigError(
-            f"{where}: there is no run {model.run!r}. {did_you_mean(model.run, names)}Runs here: "
+            f"there is no run {model.run!r}. {did_you_mean(model.run, names)}Runs here: "
             f"{', '.join(names) or 'none'}."
         )
-    known = (*read_manifest(folder)[1].arms, WARMUP, RANDOM, SCRIPTED)
-    if model.policy and model.policy not in known:
+    arms = read_manifest(folder)[1].arms
+    policy = model.policy or arms[-1]
+    known = (*arms, WARMUP, RANDOM, SCRIPTED)
+    if policy not in known:
+        raise ConfigError(f"the run {model.run} has no policy {policy!r}. {suggest(policy, known)}")
+    if policy not in (RANDOM, SCRIPTED) and not Checkpoints(folder.checkpoints / policy).steps():
         raise ConfigError(
-            f"{where}: the run {model.run} has no policy {model.policy!r}. "
-            f"{suggest(model.policy, known)}"
+            f"the run {model.run} has no checkpoint of {policy} yet. Train it with "
+            f"`coevo resume {model.run}`."
         )
 
 

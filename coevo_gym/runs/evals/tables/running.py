@@ -16,9 +16,15 @@ from coevo_gym.runs.evals.evaluation import (
     identity,
     join_differences,
     list_differences,
+    list_origin_warnings,
 )
 from coevo_gym.runs.evals.tables.definition import EvalCell, EvalTableDefinition
-from coevo_gym.runs.evals.tables.table import EvalTable, build_eval_table, write_eval_table
+from coevo_gym.runs.evals.tables.table import (
+    EvalTable,
+    build_eval_table,
+    group_problems,
+    write_eval_table,
+)
 from coevo_gym.runs.planning.cost import CostEstimate, merge_evaluation_costs, refuse_if_paid
 from coevo_gym.runs.progress_reports import PartProgress, ProgressFile, ProgressSink
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
@@ -41,6 +47,8 @@ class PlannedCell(NamedTuple):
         costs: estimated cost of an endpoint.
         used_from: another table's evaluation that will be used; "" for none.
         problem: the reason why the cell cannot be run, or "".
+        changes: settings that differ from those with which the cell was started.
+        warnings: warnings about the code and the processor with which the cell was started.
     """
 
     cell: EvalCell
@@ -50,61 +58,74 @@ class PlannedCell(NamedTuple):
     costs: tuple[CostEstimate, ...] = ()
     used_from: str = ""
     problem: str = ""
+    changes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing is left to do."""
+        return self.done == self.total and self.cell.has_result
 
 
-def plan_eval_table(table: EvalTableDefinition, *, fresh: bool = False) -> list[PlannedCell]:
+def plan_eval_table(
+    table: EvalTableDefinition, *, fresh: bool = False, only_begun: bool = False
+) -> list[PlannedCell]:
     """Return what is left to do in each cell, without running anything.
 
     Weights of trained runs are loaded, but no model is.
 
+    Args:
+        table: the table.
+        fresh: plan to start over, whatever the table's folder contains.
+        only_begun: leave out cells that were not started, unless they use an endpoint, which may
+            cost money.
+
     Raises:
-        ConfigError: if the table would be refused because of :func:`refuse_changed_table`.
+        ConfigError: if an evaluation in the table's folder was started with other settings.
     """
-    if not fresh:
-        refuse_changed_table(table)
-    return [_plan_cell(cell, fresh=fresh) for cell in table.cells]
+    plans = [
+        _plan_cell(cell, fresh=fresh)
+        for cell in table.cells
+        if not only_begun or cell.uses_endpoint or (cell.is_started and not fresh)
+    ]
+    _refuse_changes(table, plans)
+    return plans
 
 
 def _plan_cell(cell: EvalCell, *, fresh: bool) -> PlannedCell:
-    done = 0 if fresh else len(cell.folder.read_results())
+    started = cell.is_started and not fresh
+    done = len(cell.folder.read_results()) if started else 0
     try:
         job = cell.make_job()
+        wanted = identity(job)
+        there = cell.folder.read_config() if started else wanted
+        changes = tuple(list_differences(there, wanted))
+        warnings = tuple(list_origin_warnings(there, wanted))
         total = len(job.tasks) * job.samples
-        there = None if fresh or done else find_identical_evaluation(identity(job), cell.folder)
-        left = 0 if there else total - done
+        used = None if started else find_identical_evaluation(wanted, cell.folder)
+        left = 0 if used or changes else total - done
         costs = tuple(job.estimate_costs(total - left)) if left else ()
         steps = job.assembly.max_steps
     except _FAULTS as error:
         return PlannedCell(cell, done, problem=describe_error(error))
-    where = "" if there is None else str(there.path)
-    return PlannedCell(cell, done, total, steps, costs, where)
+    where = "" if used is None else str(used.path)
+    return PlannedCell(cell, done, total, steps, costs, where, "", changes, warnings)
 
 
-def refuse_changed_table(table: EvalTableDefinition) -> None:
+def _refuse_changes(table: EvalTableDefinition, plans: Sequence[PlannedCell]) -> None:
     """Refuse to continue a table whose evaluations were started with other settings.
 
-    Cells that cannot be run for another reason are left out.
-
     Raises:
-        ConfigError: if an evaluation in the table's folder has other settings.
+        ConfigError: if the settings of a planned cell differ.
     """
-    changed: dict[str, list[str]] = {}
-    for cell in table.cells:
-        if not cell.folder.config.is_file():
-            continue
-        try:
-            changes = list_differences(cell.folder.read_config(), identity(cell.make_job()))
-        except _FAULTS:
-            continue
-        if changes:
-            changed[cell.name] = changes
+    changed = [plan for plan in plans if plan.changes]
     if not changed:
         return
     # Cells mostly differ in the same settings, so each setting is listed once.
     by_setting: dict[str, str] = {}
-    for name, changes in changed.items():
-        for change in changes:
-            by_setting.setdefault(change.partition(": ")[0], f"{change} ({name})")
+    for plan in changed:
+        for change in plan.changes:
+            by_setting.setdefault(change.partition(": ")[0], f"{change} ({plan.cell.name})")
     raise ConfigError(
         f"{table.folder} contains a table with other settings; {len(changed)} of "
         f"{len(table.cells)} cells differ. {join_differences(list(by_setting.values()))}. Choose "
@@ -112,67 +133,85 @@ def refuse_changed_table(table: EvalTableDefinition) -> None:
     )
 
 
-def estimate_table_costs(table: EvalTableDefinition, *, fresh: bool = False) -> list[CostEstimate]:
-    """Estimate the remaining cost of a table's endpoints. Cells that cannot be run are left out.
+def group_warnings(plans: Sequence[PlannedCell]) -> Iterator[tuple[str, str]]:
+    """Yield each warning about planned cells once, with the places of the cells."""
+    return group_problems((plan.cell, warning) for plan in plans for warning in plan.warnings)
 
-    A model's caps apply to all of its cells together.
-    """
-    plans = (_plan_cell(cell, fresh=fresh) for cell in table.cells if cell.uses_endpoint)
+
+def merge_costs(plans: Sequence[PlannedCell]) -> list[CostEstimate]:
+    """Return the remaining cost of each endpoint. A model's caps apply to all of its cells."""
     return merge_evaluation_costs([estimate for plan in plans for estimate in plan.costs])
 
 
 def run_eval_table(
     table: EvalTableDefinition,
+    plans: Sequence[PlannedCell],
     progress: ProgressSink,
     *,
     overwrite: bool = False,
     agreed: bool = False,
 ) -> EvalTable:
-    """Run a table's missing evaluations, and write its files.
+    """Run a table's missing evaluations, and write its files, at first and after each cell.
 
     A cell that fails does not stop the others; the table contains its reason, and the same call
     continues it later. Before a cell is run, an identical finished evaluation in ``evals/`` is
-    looked for; if there is one, the cell's folder becomes a link to it. A table whose cells were
-    started with other settings is refused before anything is written.
+    looked for; if there is one, the cell's folder becomes a link to it.
 
     Args:
         table: the table.
+        plans: plans of the cells that were started or use an endpoint, see :func:`plan_eval_table`.
         progress: progress display.
         overwrite: delete the cells that exist, and use no other table's.
         agreed: True if the user has accepted the cost of the endpoints.
 
     Raises:
         KeyboardInterrupt: if a stop was requested; the table's files are written first.
-        ConfigError: if the table may cost money and ``agreed`` is False, or its folder contains
-            evaluations with other settings.
+        ConfigError: if the table may cost money and ``agreed`` is False.
         StoreError: if a file of the table cannot be written.
     """
-    if not overwrite:
-        refuse_changed_table(table)
     if not agreed:
-        refuse_if_paid(estimate_table_costs(table, fresh=overwrite))
+        refuse_if_paid(merge_costs(plans))
+    complete = [plan for plan in plans if plan.is_complete and not overwrite]
+    names = {plan.cell.name for plan in complete}
     problems: dict[str, str] = {}
     cells, spent = table.cells, list[float]()
+
+    def save() -> EvalTable:
+        result = build_eval_table(table, problems)
+        write_eval_table(table.folder, result)
+        return result
+
     with ProgressFile(progress, table.folder, "eval", table.folder.name) as reporter:
+        if complete:
+            reporter.say(
+                f"{len(complete)} of {len(cells)} evaluations are already done. Use --overwrite to "
+                "run them again."
+            )
+        for places, warning in group_warnings(complete):
+            reporter.say(f"{places}: {warning}")
         try:
+            save()  # so that the viewer shows the table from the start
             for number, cell in enumerate(cells, start=1):
                 later = len(cells) - number
                 later_s = sum(spent) / len(spent) * later if spent else None
                 reporter.begin_part(number, len(cells), cell.name, later_s if later else 0.0)
-                name = f"[{number}/{len(cells)}] {cell.row} on {cell.column}, seed {cell.seed}"
+                name = f"[{number}/{len(cells)}] {cell.place}"
+                if cell.name in names:
+                    continue
                 started = monotonic()
                 try:
                     played = _run_cell(table, cell, PartProgress(reporter, name), overwrite)
                 except _FAULTS as error:
                     problems[cell.name] = describe_error(error)
                     reporter.say(f"{name} failed: {problems[cell.name]}")
+                    save()
                     continue
                 if played:
                     spent.append(monotonic() - started)
+                    save()
                 gc.collect()  # free the model now: its reference cycles would keep the memory
         finally:
-            result = build_eval_table(table, problems)
-            write_eval_table(table.folder, result)
+            result = save()
     return result
 
 

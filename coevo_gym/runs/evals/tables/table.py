@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spaces import make_visible
 from coevo_gym.core.text_tables import csv_cell, markdown_table
-from coevo_gym.runs.evals.ledger import Ledger, LedgerRow, make_ledger
+from coevo_gym.runs.evals.ledger import Ledger, make_ledger
 from coevo_gym.runs.evals.sides import find_result
 from coevo_gym.runs.evals.tables.definition import EvalCell, EvalTableDefinition
 from coevo_gym.store.eval_folder import EvalLine
@@ -55,6 +55,58 @@ class CellResult:
     used_from: str = ""
     problem: str = ""
 
+    @property
+    def place(self) -> str:
+        """The cell's place in the table, in words."""
+        return f"{self.row} on {self.column}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """A model's result on a benchmark, over its seeds. Rates are in [0, 1].
+
+    Attributes:
+        row: name of the row.
+        column: name of the column.
+        state: ``finished``, ``failed`` or ``missing``; several states, if the seeds differ.
+        planned: number of seeds in the table.
+        seeds: number of seeds with a result.
+        tasks: number of tasks that all of these have; 0 if there is no result.
+        success: success rate; None if there is no result.
+        low: lower end of its 95% interval over tasks.
+        high: upper end of this interval.
+        sd: sample standard deviation over seeds; None for a single seed.
+        episodes: number of finished episodes.
+        lost: number of episodes that were lost to a fault.
+        tokens: tokens that the model read and wrote.
+        usd: price of these tokens in US dollars, where prices are set.
+    """
+
+    row: str
+    column: str
+    state: str
+    planned: int
+    seeds: int
+    tasks: int
+    success: float | None
+    low: float | None
+    high: float | None
+    sd: float | None
+    episodes: int
+    lost: int
+    tokens: int
+    usd: float
+
+    def __str__(self) -> str:
+        """Return the result as it is printed: in percent, with its interval."""
+        if self.success is None or self.low is None or self.high is None:
+            return "failed" if "failed" in self.state else NOTHING
+        text = f"{100 * self.success:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+        if self.sd is not None:
+            text += f" ± {100 * self.sd:.1f}"
+        complete = self.seeds == self.planned
+        return text if complete else f"{text}, {self.seeds} of {self.planned} seeds"
+
 
 @dataclass(frozen=True)
 class EvalTable:
@@ -67,7 +119,7 @@ class EvalTable:
         columns: names of the columns.
         cells: state and costs of all cells.
         ledgers: results by column; a column without any result is missing.
-        notes: remarks about cells.
+        notes: remarks about finished cells and columns.
     """
 
     name: str
@@ -83,14 +135,69 @@ class EvalTable:
         """True if all cells are finished."""
         return all(cell.state == "finished" for cell in self.cells)
 
-    def cells_of(self, row: str, column: str) -> list[CellResult]:
-        """Return the cells of a row and a column, one per seed."""
-        return [cell for cell in self.cells if (cell.row, cell.column) == (row, column)]
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sentences about cells that failed or are missing."""
+        failed = [cell for cell in self.cells if cell.state == "failed"]
+        sentences = [
+            f"{places}: failed. {problem}"
+            for places, problem in group_problems((cell, cell.problem) for cell in failed)
+        ]
+        if missing := sum(cell.state == "missing" for cell in self.cells):
+            sentences.append(
+                f"{missing} of {len(self.cells)} cells are missing. Run the same command to "
+                "continue."
+            )
+        return tuple(sentences)
 
-    def result_of(self, row: str, column: str) -> LedgerRow | None:
-        """Return the result of a row and a column over its seeds, or None if there is none."""
+    @property
+    def results(self) -> tuple[TableResult, ...]:
+        """The results, row by row."""
+        return tuple(self._result(row, column) for row in self.rows for column in self.columns)
+
+    def _result(self, row: str, column: str) -> TableResult:
+        cells = [cell for cell in self.cells if (cell.row, cell.column) == (row, column)]
         rows = self.ledgers[column].rows if column in self.ledgers else ()
-        return next((one for one in rows if one.label == row), None)
+        result = next((one for one in rows if one.label == row), None)
+        return TableResult(
+            row=row,
+            column=column,
+            state="; ".join(sorted({cell.state for cell in cells})),
+            planned=len(cells),
+            seeds=len(result.means) if result else 0,
+            tasks=result.tasks if result else 0,
+            success=result.success if result else None,
+            low=result.low if result else None,
+            high=result.high if result else None,
+            sd=result.repeat_sd if result else None,
+            episodes=sum(cell.episodes for cell in cells),
+            lost=sum(cell.lost for cell in cells),
+            tokens=sum(cell.tokens for cell in cells),
+            usd=sum(cell.usd for cell in cells),
+        )
+
+
+def group_problems(
+    problems: Iterable[tuple[EvalCell | CellResult, str]],
+) -> Iterator[tuple[str, str]]:
+    """Yield each problem once, with the places of the cells that have it."""
+    by_problem: dict[str, list[EvalCell | CellResult]] = {}
+    for cell, problem in problems:
+        by_problem.setdefault(problem, []).append(cell)
+    for problem, cells in by_problem.items():
+        yield _describe_places(cells), problem
+
+
+def _describe_places(cells: Sequence[EvalCell | CellResult]) -> str:
+    """Return the places of cells in words, in short if they are a whole block of the table."""
+    rows, columns, seeds = (
+        list(dict.fromkeys(values))
+        for values in zip(*((cell.row, cell.column, cell.seed) for cell in cells), strict=True)
+    )
+    if len(cells) == 1 or len(cells) < len(rows) * len(columns) * len(seeds):
+        return "; ".join(cell.place for cell in cells)
+    several = "seed" if len(seeds) == 1 else "seeds"
+    return f"{', '.join(rows)} on {', '.join(columns)}, {several} {', '.join(map(str, seeds))}"
 
 
 def build_eval_table(definition: EvalTableDefinition, problems: Mapping[str, str]) -> EvalTable:
@@ -150,50 +257,55 @@ def _read_cell(cell: EvalCell, problem: str) -> CellResult:
 
 def _notes(cells: Sequence[CellResult], ledgers: Mapping[str, Ledger]) -> Iterator[str]:
     for cell in cells:
-        place = f"{cell.row} on {cell.column}, seed {cell.seed}"
         if cell.used_from:
-            yield f"{place}: the identical evaluation {cell.used_from} is used."
-        if cell.state == "failed":
-            done = f" after {cell.episodes} episodes" if cell.episodes else ""
-            yield f"{place}: failed{done}. {cell.problem}"
+            yield f"{cell.place}: the identical evaluation {cell.used_from} is used."
         if cell.lost:
             yield (
-                f"{place}: {cell.lost} episodes were lost to a fault and are excluded. Run the "
-                "same command to play them again."
+                f"{cell.place}: {cell.lost} episodes were lost to a fault and are excluded. Run "
+                "the same command to play them again."
             )
-    missing = sum(cell.state == "missing" for cell in cells)
-    if missing:
-        yield f"{missing} of {len(cells)} cells are missing. Run the same command to continue."
     for column, ledger in ledgers.items():
         for row in ledger.rows:
             yield from (f"{row.label} on {column}: {note}" for note in row.notes)
 
 
-def main_grid(table: EvalTable) -> tuple[list[str], list[list[str]]]:
+def main_grid(results: Sequence[TableResult]) -> tuple[list[str], list[list[str]]]:
     """Return the column titles and the rows of the printed table."""
-    asked = any(cell.tokens for cell in table.cells)
-    heads = ["model", *(f"{column}, %" for column in table.columns)]
+    asked = any(one.tokens for one in results)
+    columns = dict.fromkeys(one.column for one in results)
+    heads = ["model", *(f"{column}, %" for column in columns)]
     heads += ["tokens of models", "USD"] if asked else []
     rows = []
-    for row in table.rows:
-        cells = [row, *(_format_result(table, row, column) for column in table.columns)]
+    for row in dict.fromkeys(one.row for one in results):
+        mine = [one for one in results if one.row == row]
+        cells = [row, *map(str, mine)]
         if asked:
-            mine = [cell for cell in table.cells if cell.row == row]
-            tokens, usd = sum(cell.tokens for cell in mine), sum(cell.usd for cell in mine)
+            tokens, usd = sum(one.tokens for one in mine), sum(one.usd for one in mine)
             cells += [f"{tokens:,}" if tokens else "", _format_usd(tokens, usd)]
         rows.append(cells)
     return heads, rows
 
 
-def explanations(table: EvalTable) -> Iterator[str]:
+def explanations(results: Sequence[TableResult]) -> Iterator[str]:
     """Yield the sentences below a table, apart from its notes."""
-    if table.ledgers:
+    columns = dict.fromkeys(one.column for one in results if one.tasks)
+    counts = {column: _format_task_counts(results, column) for column in columns}
+    if counts:
+        one_number = len(set(counts.values())) == 1
+        each = ", ".join(f"{count} of {column}" for column, count in counts.items())
+        number = f"{counts[next(iter(counts))]} tasks" if one_number else f"tasks ({each})"
         yield (
-            "Success with its 95 % interval over tasks: how far other tasks like these would move "
-            "it."
+            f"Success with its 95 % interval over {number}: how far other tasks like these would "
+            "move it."
         )
-    if any(len(row.means) > 1 for ledger in table.ledgers.values() for row in ledger.rows):
+    if any(one.sd is not None for one in results):
         yield "± is the sample standard deviation over seeds."
+
+
+def _format_task_counts(results: Sequence[TableResult], column: str) -> str:
+    """Return the number of tasks of a column's results, which differ if episodes were lost."""
+    counts = sorted({one.tasks for one in results if one.column == column and one.tasks})
+    return " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
 
 
 def as_json(table: EvalTable) -> str:
@@ -203,13 +315,11 @@ def as_json(table: EvalTable) -> str:
 
 def to_json(table: EvalTable) -> dict[str, Any]:
     """Return a table as a JSON object, with rates in [0, 1]."""
-    value: dict[str, Any] = replace_non_finite(asdict(table))
-    results = [
-        {"row": row, "column": column, **_result_to_json(table.result_of(row, column))}
-        for row in table.rows
-        for column in table.columns
-    ]
-    return {**value, "finished": table.is_finished, "results": replace_non_finite(results)}
+    results = [asdict(one) for one in table.results]
+    value: dict[str, Any] = replace_non_finite(
+        {**asdict(table), "finished": table.is_finished, "results": results}
+    )
+    return value
 
 
 def as_csv(table: EvalTable) -> str:
@@ -218,23 +328,11 @@ def as_csv(table: EvalTable) -> str:
     writer = csv.writer(out, lineterminator="\n")
     heads = ("model", "benchmark", "state", "seeds", "tasks", "success", "low", "high", "sd")
     writer.writerow((*heads, "episodes", "lost", "tokens", "usd"))
-    for row in table.rows:
-        for column in table.columns:
-            mine, result = table.cells_of(row, column), table.result_of(row, column)
-            states = sorted({cell.state for cell in mine})
-            numbers = (
-                (None,) * 6
-                if result is None
-                else (
-                    *(len(result.means), result.tasks, result.success),
-                    *(result.low, result.high, result.repeat_sd),
-                )
-            )
-            costs = (
-                *(sum(cell.episodes for cell in mine), sum(cell.lost for cell in mine)),
-                *(sum(cell.tokens for cell in mine), sum(cell.usd for cell in mine)),
-            )
-            writer.writerow(map(csv_cell, (row, column, "; ".join(states), *numbers, *costs)))
+    for one in table.results:
+        known = (one.seeds, one.tasks) if one.seeds else (None, None)
+        numbers = (one.success, one.low, one.high, one.sd)
+        costs = (one.episodes, one.lost, one.tokens, one.usd)
+        writer.writerow(map(csv_cell, (one.row, one.column, one.state, *known, *numbers, *costs)))
     return out.getvalue()
 
 
@@ -242,9 +340,9 @@ def as_markdown(table: EvalTable) -> str:
     """Return a table as Markdown."""
     parts = [
         f"# {table.title}",
-        markdown_table(*main_grid(table)),
-        *explanations(table),
-        "\n".join(f"- {note}" for note in table.notes),
+        markdown_table(*main_grid(table.results)),
+        *explanations(table.results),
+        "\n".join(f"- {note}" for note in (*table.problems, *table.notes)),
     ]
     return make_visible("\n\n".join(part for part in parts if part)) + "\n"
 
@@ -262,30 +360,7 @@ def write_eval_table(folder: Path, table: EvalTable) -> None:
         write_atomic(folder / name, text.encode())
 
 
-def _format_result(table: EvalTable, row: str, column: str) -> str:
-    cells, result = table.cells_of(row, column), table.result_of(row, column)
-    if result is None:
-        return "failed" if any(cell.state == "failed" for cell in cells) else NOTHING
-    text = f"{100 * result.success:.1f} [{100 * result.low:.1f}, {100 * result.high:.1f}]"
-    if result.repeat_sd is not None:
-        text += f" ± {100 * result.repeat_sd:.1f}"
-    done = sum(cell.state == "finished" for cell in cells)
-    return text if done == len(cells) else f"{text}, {done} of {len(cells)} seeds"
-
-
 def _format_usd(tokens: int, usd: float) -> str:
     if not tokens:
         return ""
     return f"{usd:.2f}" if usd else "price not set"
-
-
-def _result_to_json(row: LedgerRow | None) -> dict[str, Any]:
-    if row is None:
-        return {"success": None, "low": None, "high": None, "tasks": 0, "seeds": 0}
-    return {
-        "success": row.success,
-        "low": row.low,
-        "high": row.high,
-        "tasks": row.tasks,
-        "seeds": len(row.means),
-    }

@@ -33,9 +33,10 @@
         x=${{ label: "success", format: "percent", domain: [0, 1] }} />`;
   };
 
-  const EndReasons = ({ of, hrefOf }) => {
-    const rows = d3.sort(Object.entries(of), ([, n]) => -n).map(([end, n]) => ({ label: words(end), values: [n], href: hrefOf(end) }));
-    return html`<${Chart} kind="rows" title="End reasons" rows=${rows} fills=${[{ label: "" }]} x=${{ label: "episodes", format: "count" }} />`;
+  /** The number of episodes by a reason. */
+  const Reasons = ({ title, of, textOf, hrefOf }) => {
+    const rows = d3.sort(Object.entries(of), ([, n]) => -n).map(([name, n]) => ({ label: textOf(name), values: [n], href: hrefOf(name) }));
+    return html`<${Chart} kind="rows" title=${title} rows=${rows} fills=${[{ label: "" }]} x=${{ label: "episodes", format: "count" }} />`;
   };
 
   const PassAtK = ({ passAt }) => {
@@ -51,10 +52,13 @@
 
   const Evals = () => {
     const found = coevo.useData(["evals"], {}, { run: "" });
+    const tables = coevo.useData(["tables"], {}, { run: "" }).data || {};
     return html`<${Page} title="Evaluations" crumbs=${[["Runs", "#/"]]} wide>
+      <${coevo.Tables} eval_tables=${tables.eval_tables} ledgers=${tables.ledgers} />
       <${Loaded} of=${found}>${({ evals }) =>
         evals.length
-          ? html`<${Table} label="Evaluations" rows=${evals} columns=${coevo.EVAL_COLUMNS} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} />`
+          ? html`<${Section} title="All evaluations">
+              <${Table} label="Evaluations" rows=${evals} columns=${coevo.EVAL_COLUMNS} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} /><//>`
           : html`<${Empty} title="There are no evaluations yet.">
               <p>To evaluate a trained run: <code>coevo eval quickstart</code>. To evaluate a model: <code>coevo eval webshop --policy transformers:smollm2</code></p>
             <//>`}<//>
@@ -87,10 +91,11 @@
     { label: "Score", num: true, sort: "score", cell: (row) => decimal(row.score) },
     { label: "Env steps", num: true, sort: "steps", cell: (row) => count(row.steps) },
     { label: "End reason", optional: true, cell: (row) => coevo.endOf(row) },
+    { label: "Failure", optional: true, cell: (row) => coevo.failureOf(row) },
     { label: "Instruction", wide: true, cell: (row) => html`<${Words} text=${row.instruction} most=${180} />` },
   ];
 
-  const FILTERS = ["q", "success", "end", "type", "sample", "task"];
+  const FILTERS = ["q", "success", "end", "failure", "type", "sample", "task"];
 
   const Episodes = ({ data, params }) => {
     const { eval: row } = data;
@@ -102,6 +107,7 @@
         <${TextFilter} value=${params.q} placeholder="Words in the task" />
         <${Select} label="Outcome" name="success" value=${params.success} options=${[["true", "solved"], ["false", "failed"]]} />
         <${Select} label="End reason" name="end" value=${params.end} options=${Object.keys(data.end_reasons).map((end) => [end, words(end)])} />
+        <${Select} label="Failure" name="failure" value=${params.failure} options=${Object.keys(data.failures).map((kind) => [kind, kind])} />
         <${Select} label="Type" name="type" value=${params.type} options=${data.types.map((one) => [`${one.kind}:${one.value}`, `${words(one.kind)}: ${one.value}`])} />
       </div>
       <${Loaded} of=${found}>${(page) => html`
@@ -158,7 +164,8 @@
         <div class="chart-grid">
           <${PassAtK} passAt=${data.pass_at} />
           <${Lengths} id=${id} total=${data.eval.done} />
-          <${EndReasons} of=${data.end_reasons} hrefOf=${(end) => filter({ end })} />
+          <${Reasons} title="End reasons" of=${data.end_reasons} textOf=${words} hrefOf=${(end) => filter({ end })} />
+          ${Object.keys(data.failures).length > 0 && html`<${Reasons} title="Failures" of=${data.failures} textOf=${(kind) => kind} hrefOf=${(failure) => filter({ failure })} />`}
         </div>
         <${Episodes} data=${data} params=${params} />
         ${data.cite && html`<${Result} panel=${data.panel} protocol=${data.protocol} cite=${data.cite} />`}
@@ -190,6 +197,7 @@
     { label: "Before", cell: (task) => (task.before === null ? coevo.NONE : html`<${Outcome} success=${task.before} />`) },
     { label: "Env steps", num: true, cell: (task) => count(task.steps) },
     { label: "End reason", optional: true, cell: (task) => coevo.endOf(task) },
+    { label: "Failure", optional: true, cell: (task) => coevo.failureOf(task) },
     { label: "Instruction", wide: true, cell: (task) => html`<${Words} text=${task.instruction} most=${180} />` },
   ];
 
@@ -201,7 +209,9 @@
       <${Loaded} of=${found}>${(data) => {
         const shown = data.tasks
           .filter(CHANGE[params.change || ""] || CHANGE[""])
+          .filter((task) => !params.failure || task.failure === params.failure)
           .filter((task) => !params.type || task.tags.includes(params.type));
+        const failures = [...new Set(data.tasks.map((task) => task.failure))].filter(Boolean).sort();
         const pages = Math.max(1, Math.ceil(shown.length / SIZE));
         const page = Math.min(pages, Math.max(1, Number(params.page) || 1));
         const n = (change) => data.tasks.filter(CHANGE[change]).length;
@@ -219,6 +229,7 @@
           <${Section} title="Tasks">
             <div class="filters">
               <${Select} label="Tasks" name="change" value=${params.change} options=${CHANGES.slice(1)} />
+              <${Select} label="Failure" name="failure" value=${params.failure} options=${failures.map((kind) => [kind, kind])} />
               <${Select} label="Type" name="type" value=${params.type} options=${data.types.map((one) => [`${one.kind}:${one.value}`, `${words(one.kind)}: ${one.value}`])} />
             </div>
             <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id}

@@ -54,14 +54,14 @@
 
   const Runs = () => {
     const found = coevo.useData(["runs"], {}, { run: "" });
-    const { tables = [], ledgers = [] } = coevo.useData(["tables"], {}, { run: "" }).data || {};
+    const tables = coevo.useData(["tables"], {}, { run: "" }).data || {};
     const { runs: all = [], evals: evaluated = [] } = found.data || {};
     const onlyEvals = !all.length && evaluated.length > 0;
     const list = (runs) => html`<${Table} label="Runs" rows=${runs} columns=${RUN_COLUMNS} keyOf=${(run) => run.id} href=${(run) => (run.problem ? null : link(["runs", run.id]))} />`;
     return html`<${Page} title=${onlyEvals ? "Evaluations" : "Runs"} wide>
-      <${coevo.Tables} tables=${tables} ledgers=${ledgers} />
+      <${coevo.Tables} ...${tables} />
       <${Loaded} of=${found}>${({ runs, evals }) => html`
-        ${onlyEvals ? null : runs.length === 0 ? html`<${NoRuns} />` : tables.length + ledgers.length > 0 ? html`<${Section} title="All runs">${list(runs)}<//>` : list(runs)}
+        ${onlyEvals ? null : runs.length === 0 ? html`<${NoRuns} />` : Object.values(tables).some((some) => some.length > 0) ? html`<${Section} title="All runs">${list(runs)}<//>` : list(runs)}
         ${evals.length > 0 && html`<${Section} title=${onlyEvals ? "All evaluations" : "Evaluations"} note="Results of coevo eval. Open an evaluation to see its episodes.">
           <${Table} label="Evaluations" rows=${evals} keys=${false} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} columns=${EVAL_COLUMNS} />
         <//>`}`}<//>

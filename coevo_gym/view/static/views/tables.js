@@ -1,10 +1,10 @@
-// Tables: those of `coevo experiment`, and evaluations on the same tasks in one table.
+// Tables: those of `coevo experiment` and of `coevo eval FILE.toml`, and evaluations on the same tasks.
 "use strict";
 
 (() => {
   const { html, link, useMemo, Words, Page, Loaded, Section, Table, Tag, Success, count, percent, given, plural, NONE } = coevo;
 
-  const TONES = { training: "accent", finished: "good", stopped: "warn", failed: "bad", damaged: "bad" };
+  const TONES = { training: "accent", running: "accent", finished: "good", stopped: "warn", failed: "bad", damaged: "bad" };
 
   const Cells = ({ of }) => {
     const states = Object.entries(of);
@@ -15,11 +15,19 @@
   const nameOf = ({ benchmark, split, panel }) => [`${benchmark}, ${split}`, panel && `panel ${panel}`].filter(Boolean).join(", ");
 
   /** The lists of tables; nothing if there are none. */
-  const Tables = ({ tables, ledgers }) => html`
+  const Tables = ({ tables = [], eval_tables: evalTables = [], ledgers = [] }) => html`
       ${tables.length > 0 && html`<${Section} title="Tables" note="Tables of coevo experiment. Each cell is a run.">
         <${Table} label="Tables" rows=${tables} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["tables", one.id])} columns=${[
           { label: "Table", cell: (one) => html`<b><${Words} text=${one.id} most=${60} /></b>` },
           { label: "Title", wide: true, cell: (one) => html`<${Words} text=${one.title} most=${160} />` },
+          { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} />` },
+        ]} /><//>`}
+      ${evalTables.length > 0 && html`<${Section} title="Models on benchmarks" note="Tables of coevo eval FILE.toml. Each cell is an evaluation.">
+        <${Table} label="Models on benchmarks" rows=${evalTables} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["eval-tables", one.id])} columns=${[
+          { label: "Table", cell: (one) => html`<b><${Words} text=${one.id} most=${60} /></b>` },
+          { label: "Title", wide: true, cell: (one) => html`<${Words} text=${one.title} most=${160} />` },
+          { label: "Models", num: true, cell: (one) => count(one.models) },
+          { label: "Benchmarks", num: true, cell: (one) => count(one.benchmarks) },
           { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} />` },
         ]} /><//>`}
       ${ledgers.length > 0 && html`<${Section} title="Evaluations in one table" note="Evaluations on the same split of a benchmark, with repeats in one row.">
@@ -132,6 +140,57 @@
     <//>`;
   };
 
+  // ---- models on benchmarks -------------------------------------------------------------------
+
+  /** The state of a cell, with its episodes if it is not finished. */
+  const CellState = ({ of }) => html`<${Tag} tone=${TONES[of.state]}>${of.state}<//>${of.total > 0 && html` ${count(of.done)} of ${plural(of.total, "episode")}`}`;
+
+  const evalLink = ({ eval: id }, words) => (id ? html`<a href=${link(["evals", id])}>${words}</a>` : words);
+
+  /** A result as it is printed, its number of tasks, and links to its evaluations. */
+  const ResultCell = ({ result, text, cells }) => {
+    const [only] = cells;
+    const known = given(result.success);
+    if (cells.length === 1) return html`${evalLink(only, known ? html`<b>${text}</b>` : html`<${CellState} of=${only} />`)}${known && html`<div><small class="soft">${plural(result.tasks, "task")}</small></div>`}`;
+    return html`${known && html`<b>${text}</b>`}<div><small class="soft">${known && html`${plural(result.tasks, "task")}, `}${cells.map(
+      (cell, i) => html`${i > 0 && ", "}${evalLink(cell, `seed ${cell.seed}`)}${cell.state !== "finished" && html` <${CellState} of=${cell} />`}`,
+    )}</small></div>`;
+  };
+
+  const EvalTable = ({ table }) => {
+    const { heads, results, cells } = table;
+    const columns = [...new Set(results.map(({ column }) => column))];
+    const lines = table.lines.map((texts, i) => ({ texts, results: results.slice(i * columns.length, (i + 1) * columns.length) }));
+    const cellsOf = ({ row, column }) => cells.filter((one) => one.row === row && one.column === column);
+    const open = cells.filter(({ state }) => state !== "finished");
+    const shown = heads.map((head, i) => ({
+      label: i ? head : "Model",
+      num: i > 0,
+      cell: ({ texts, results: mine }) => {
+        if (i === 0) return html`<b><${Words} text=${texts[0]} most=${80} /></b>`;
+        if (i > columns.length) return texts[i];
+        return html`<${ResultCell} result=${mine[i - 1]} text=${texts[i]} cells=${cellsOf(mine[i - 1])} />`;
+      },
+    }));
+    return html`
+      <p class="note">${table.explanations.join(" ")} Folder: <code><${Words} text=${table.path} /></code></p>
+      <${Table} label=${table.title} rows=${lines} columns=${shown} keyOf=${(line) => line.texts[0]} source=${() => results} />
+      <div class="chart-grid">${columns.map((column) => html`<${coevo.Chart} key=${column} kind="intervals" title=${`Success on ${column}`} x=${{ label: "success", format: "percent", domain: [0, 1] }}
+        rows=${results.filter((one) => one.column === column && given(one.success)).map((one, i) => ({ label: one.row, value: one.success, low: one.low, high: one.high, style: i, said: plural(one.tasks, "task") }))}
+        none="No evaluation is finished yet." />`)}</div>
+      ${open.length > 0 && html`<${Section} title="Unfinished cells" note="To continue, run the command that began the table again."><ul class="notes">${open.map(
+        (cell) => html`<li>${evalLink(cell, html`<${Words} text=${`${cell.row} on ${cell.column}, seed ${cell.seed}`} most=${200} />`)}: <${CellState} of=${cell} /> ${cell.problem && html`<${coevo.Prose} text=${cell.problem} most=${1200} />`}</li>`,
+      )}</ul><//>`}
+      ${table.notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${table.notes.map((note) => html`<li><${coevo.Prose} text=${note} most=${1200} /></li>`)}</ul><//>`}`;
+  };
+
+  coevo.views.EvalTable = ({ table: id }) => {
+    const found = coevo.useData(["eval-tables", id], {}, { run: "" });
+    return html`<${Page} title=${found.data ? found.data.title : id} crumbs=${[["Evaluations", "#/evals"]]} wide>
+      <${Loaded} of=${found} lines=${10}>${(table) => html`<${EvalTable} table=${table} />`}<//>
+    <//>`;
+  };
+
   // ---- evaluations in one table ---------------------------------------------------------------
 
   const points = (low, high) => (given(low) && given(high) ? `${coevo.signed(100 * low, 1)} to ${coevo.signed(100 * high, 1)}` : NONE);
@@ -162,6 +221,7 @@
   };
 
   coevo.route("tables/:table", coevo.views.Table);
+  coevo.route("eval-tables/:table", coevo.views.EvalTable);
   coevo.route("ledgers/:ledger", coevo.views.Ledger);
   Object.assign(coevo, { Tables });
 })();

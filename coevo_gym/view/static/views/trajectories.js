@@ -10,10 +10,14 @@
   /** The end reason of an episode; nothing if it only repeats the outcome. */
   const endOf = ({ success, end_reason: end }) => (end === (success ? "solved" : "failed") ? "" : end.replaceAll("_", " "));
 
+  /** The kind of failure of an episode and its turn, in the benchmark's words; "" if unknown. */
+  const failureOf = ({ failure, failed_turn: turn }) => (coevo.given(turn) ? `${failure} at turn ${turn}` : failure);
+
   const trajectoryColumns = (kinds, { place = true } = {}) => [
     { label: place ? "Task" : "Episode", wide: place, cell: (row) => (place ? html`<${Words} text=${row.task.instruction || row.task.name} most=${180} />` : html`<b>episode ${row.position + 1}</b>`) },
     { label: "Outcome", sort: place ? "success" : "", cell: (row) => html`<${Outcome} success=${row.success} score=${place ? null : row.score} />` },
     { label: "End reason", optional: true, cell: (row) => endOf(row) },
+    { label: "Failure", optional: true, cell: (row) => failureOf(row) },
     { label: "Env steps", num: true, sort: place ? "steps" : "", cell: (row) => html`${count(row.steps)}${row.errors > 0 && html` <small class="soft" title="steps whose action had no effect">${row.errors} without effect</small>`}` },
     { label: "Signals", cell: (row) => html`<span class="arm-list">${row.signals.map((kind) => html`<${Kind} kind=${kind} kinds=${kinds} />`)}</span>` },
     { label: "Advantage", num: true, sort: place ? "advantage" : "", cell: (row) => coevo.signed(row.advantage) },
@@ -53,6 +57,7 @@
     const found = coevo.useData(["runs", run, "trajectories"], params, { run });
     const detail = coevo.useData(["runs", run]).data;
     const arms = (detail ? detail.arms : []).filter((arm) => arm.trained).map((arm) => [arm.name, arm.name]);
+    const failures = found.data?.failures || [];
     const fired = [["any", "any"], ["none", "none"], ...firing(kinds)];
     return html`<${Page} title="Trajectories" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="trajectories" wide>
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>
@@ -61,6 +66,7 @@
         <${Select} label="Outcome" name="success" value=${params.success} options=${YES_NO} />
         <${Select} label="Signal" name="signal" value=${params.signal} options=${fired} />
         <${Select} label="End reason" name="end" value=${params.end} options=${ENDS} />
+        <${Select} label="Failure" name="failure" value=${params.failure} options=${failures.map((kind) => [kind, kind])} />
         <${Select} label="Actions" name="error" value=${params.error} options=${[["true", "some without effect"]]} />
         <${StepFilter} params=${params} />
       </form>
@@ -74,5 +80,5 @@
   };
 
   coevo.route("runs/:run/trajectories", coevo.views.Trajectories);
-  Object.assign(coevo, { firing, endOf, trajectoryColumns, StepFilter, NoMatch, Held, YES_NO });
+  Object.assign(coevo, { firing, endOf, failureOf, trajectoryColumns, StepFilter, NoMatch, Held, YES_NO });
 })();
