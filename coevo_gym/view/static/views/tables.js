@@ -6,9 +6,9 @@
 
   const TONES = { training: "accent", running: "accent", finished: "good", stopped: "warn", failed: "bad", damaged: "bad" };
 
-  const Cells = ({ of }) => {
+  const Cells = ({ of, none }) => {
     const states = Object.entries(of);
-    if (!states.length) return html`<span class="soft">from a file of cells</span>`;
+    if (!states.length) return html`<span class="soft">${none}</span>`;
     return html`<span class="arm-list">${states.map(([state, n]) => html`<${Tag} key=${state} tone=${TONES[state]}>${count(n)} ${state}<//>`)}</span>`;
   };
 
@@ -20,7 +20,7 @@
         <${Table} label="Tables" rows=${tables} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["tables", one.id])} columns=${[
           { label: "Table", cell: (one) => html`<b><${Words} text=${one.id} most=${60} /></b>` },
           { label: "Title", wide: true, cell: (one) => html`<${Words} text=${one.title} most=${160} />` },
-          { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} />` },
+          { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} none="from a file of cells" />` },
         ]} /><//>`}
       ${evalTables.length > 0 && html`<${Section} title="Models on benchmarks" note="Tables of coevo eval FILE.toml. Each cell is an evaluation.">
         <${Table} label="Models on benchmarks" rows=${evalTables} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["eval-tables", one.id])} columns=${[
@@ -28,7 +28,7 @@
           { label: "Title", wide: true, cell: (one) => html`<${Words} text=${one.title} most=${160} />` },
           { label: "Models", num: true, cell: (one) => count(one.models) },
           { label: "Benchmarks", num: true, cell: (one) => count(one.benchmarks) },
-          { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} />` },
+          { label: "Cells", cell: (one) => html`<${Cells} of=${one.cells} none="unreadable" />` },
         ]} /><//>`}
       ${ledgers.length > 0 && html`<${Section} title="Evaluations in one table" note="Evaluations on the same split of a benchmark, with repeats in one row.">
         <${Table} label="Evaluations in one table" rows=${ledgers} keys=${false} keyOf=${(one) => one.id} href=${(one) => link(["ledgers", one.id])} columns=${[
