@@ -14,6 +14,10 @@ With --cache-share, ragged conversations are also played with a cache of a share
 they need. The exit code is 1 if such a cache feeds more tokens than no cache, or takes more than
 1.15 times the processor time. The caches take turns, and the smallest time of each counts.
 
+First, the script measures the products of all linear layers with a few rows, in PyTorch's layout
+of the weights and in that of oneDNN, which the sampler uses; see
+:class:`coevo_gym.agents.lm.blocked_weights.BlockedWeights`.
+
 The model computes in fp32 on one thread.
 
 Run: python bench/lm_sampling.py                               # 6 turns, two minutes
@@ -46,6 +50,8 @@ EQUAL = Lengths(first=Range(150), answer=Range(7), observation=Range(48))
 RAGGED = Lengths(first=Range(150, 0.6), answer=Range(7, 0.6), observation=Range(48, 0.6))
 AMPLE = 8 * 2**30
 LAYERS = 30
+ROWS, REPEATS = (1, 3, 8, 32, 512), 5
+"""Numbers of rows whose products are measured, and how often; the smallest time counts."""
 WANTED = {6: 2.6, 30: 8.0}
 """Minimum ratio of the processor times of equal conversations with all layers, by turns."""
 MAX_FED, MAX_CPU = 1.1, 1.15
@@ -96,6 +102,32 @@ def play(model: Any, conversations: Sequence[Conversation], max_bytes: int) -> M
                 ask(i, turn + 1)
             largest = max(largest, prefixes.n_bytes)
     return Measured(time.process_time() - started, sampler.counts, largest, answers)
+
+
+@torch.no_grad()
+def compare_layouts(model: Any, blocked: BlockedWeights) -> None:
+    """Print a table of the time that products with few rows take in both layouts of the weights."""
+    layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+
+    def measure(rows: int) -> float:
+        inputs = {size: torch.randn(rows, size) for size in {one.in_features for one in layers}}
+        times = []
+        for _ in range(REPEATS):
+            started = time.process_time()
+            for layer in layers:
+                layer(inputs[layer.in_features])
+            times.append(time.process_time() - started)
+        return min(times)
+
+    print("| rows | PyTorch's layout, CPU ms | oneDNN's layout, CPU ms | ratio |")
+    print("|---|---|---|---|")
+    for rows in ROWS:
+        plain = measure(rows)
+        with blocked.use():
+            arranged = measure(rows)
+        ratio = arranged / plain
+        print(f"| {rows} | {1e3 * plain:.0f} | {1e3 * arranged:.0f} | {ratio:.2f} |", flush=True)
+    print()
 
 
 def compare_lengths(model: Any, turns: Sequence[int]) -> bool:
@@ -183,7 +215,11 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**{**SMOLLM2, "num_hidden_layers": options.layers})).eval()
-    with BlockedWeights(model, model.dtype, head_of(model)).use():  # as TransformersPolicy does
+    started = time.process_time()
+    blocked = BlockedWeights(model, model.dtype, head_of(model))
+    print(f"Arranging all weights takes {time.process_time() - started:.2f} CPU s.\n")
+    compare_layouts(model, blocked)
+    with blocked.use():  # as TransformersPolicy does
         play(model, random_conversations(4, 1, EQUAL), 0)  # a process's first passes take longer
         good = compare_lengths(model, options.turns)
         if options.cache_share:

@@ -1,8 +1,9 @@
 """Linear layers in oneDNN's blocked layout, for sampling on a CPU.
 
 A pass of sampling multiplies a few vectors by all weights. PyTorch's default library, MKL, first
-rearranges the weights in each product. oneDNN can keep them rearranged. For SmolLM2's layers on one
-thread of an AMD EPYC, this takes .4 of the time for 3 rows, .55 for 8, .65 for 32, and .88 for 500.
+rearranges the weights in each product. oneDNN can keep them rearranged. On one thread of an AMD
+EPYC, the products of SmolLM2's layers then take .5 of the time for 3 rows, .7 for 8, .75 for 32,
+and .9 for 512 (``bench/lm_sampling.py``).
 Import this module lazily: it requires PyTorch.
 """
 

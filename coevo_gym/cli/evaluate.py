@@ -315,9 +315,9 @@ def _evaluate_table(
         with send_logs_to(cache(say_to_stderr)):  # each cell may give the same warning
             plans = plan_eval_table(table, fresh=overwrite)
         _print_table_plan(table, plans, as_json=as_json)
-        refuse_mistaken_models(table)
-        return
     refuse_mistaken_models(table)
+    if dry_run:
+        return
     progress = RunProgress(errors, one_line=True)
     with send_logs_to(progress.say):
         for cell in table.cells:

@@ -9,13 +9,17 @@ appear in a prompt.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from coevo_gym.core.benchmark import Benchmark, find_spec, get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
+
+logger = logging.getLogger(__name__)
 
 
 class TurnLabel(StrEnum):
@@ -293,10 +297,20 @@ def failure_of(benchmark: str, episode: Trajectory | EvalTrajectory) -> Failure 
 def stored_failure(benchmark: str, episode: Trajectory | EvalTrajectory) -> tuple[str, int | None]:
     """Return the part of :func:`failure_of` that is stored for lists: the kind, and its turn.
 
-    The kind is "" if there is no diagnosis.
+    The kind is "" if there is no diagnosis. An error of another package's benchmark is logged,
+    because it must not end an evaluation or a run.
     """
-    failure = failure_of(benchmark, episode)
+    try:
+        failure = failure_of(benchmark, episode)
+    except Exception as error:
+        _warn_once(benchmark, f"{type(error).__name__}: {error}")
+        return "", None
     return (failure.kind, failure.turn) if failure else ("", None)
+
+
+@cache
+def _warn_once(benchmark: str, error: str) -> None:
+    logger.warning("%s could not diagnose an episode: %s", benchmark, error)
 
 
 def _deciding_turn(labels: Sequence[str], report: Mapping[str, Any]) -> int | None:

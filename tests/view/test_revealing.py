@@ -19,13 +19,14 @@ from playwright.sync_api import expect
 from pydantic import BaseModel
 
 import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import SplitLeakError
 from coevo_gym.core.evaluation_mark import WHY_WITHHELD, find_marked_split, refuse_marked
 from coevo_gym.core.inquiry import Inquiry
 from coevo_gym.core.task_file import decode_line
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Step
 from coevo_gym.core.trajectory_json import trajectory_from_json
-from coevo_gym.envs.diagnosis import TurnFacts, failure_of
+from coevo_gym.envs.diagnosis import TurnFacts, failure_of, stored_failure
 from coevo_gym.episodes.episode import clean_cue
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder
@@ -123,6 +124,18 @@ def test_the_verdict_decides_which_turn_failed() -> None:
 
 def test_a_benchmark_without_diagnoses_has_no_label() -> None:
     assert failure_of("atif", failed({})) is None
+
+
+def test_a_benchmark_that_cannot_diagnose_an_episode_ends_no_evaluation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("turns")
+
+    monkeypatch.setattr(get_benchmark("bfcl"), "diagnose", fail)
+    for _ in range(2):
+        assert stored_failure("bfcl", failed({})) == ("", None)
+    assert caplog.messages == ["bfcl could not diagnose an episode: KeyError: 'turns'"]
 
 
 def failed(report: Mapping[str, Any], step: Step | None = None) -> EvalTrajectory:

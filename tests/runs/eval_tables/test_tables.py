@@ -294,7 +294,7 @@ def test_the_caps_of_a_model_hold_for_all_its_cells_and_starts(coevo: Coevo) -> 
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the job of each cell was created."""
+    """Count the jobs made for each cell."""
     counts, real = Counter[str](), definition.EvalCell.make_job
 
     def make_job(cell: definition.EvalCell, *arguments: Any) -> Any:

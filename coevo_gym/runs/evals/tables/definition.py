@@ -488,9 +488,8 @@ def _check_model(model: ModelEntry) -> None:
                 f"{did_you_mean(kind, [RANDOM, SCRIPTED, *MODEL_KINDS])}Set policy to "
                 f"{kinds}, {RANDOM} or {SCRIPTED}, or set run to the name of a run with this arm."
             )
-        key, name = _split_setting(sets[-1]) if sets else ("", "")
-        if key == "policy.model.path":
-            resolve_model(name)
+        if path := dict(map(_split_setting, sets or ())).get("policy.model.path"):
+            resolve_model(path)
         return
     folder = RunFolder.find(model.run)
     if folder is None:
