@@ -87,9 +87,12 @@ class SamplingCounts:
         reused: prompt tokens taken from a cache or from another row.
         sampled: sampled tokens.
         fed: token positions in all passes. Without graphs, rows have no padding, so these are the
-            read tokens and all but the last sampled token of each answer.
+            read tokens, the guessed ones, and all sampled ones that were not guessed, except the
+            last of each answer.
+        guessed: guesses of the next tokens, which are processed before these are drawn.
         passes: forward passes.
-        rows: rows in all passes.
+        rows: rows in all passes. A row draws a token, and one more for each right guess, so the
+            number of right guesses is ``sampled - rows``.
         decoded: sampled tokens that were processed, one per row and pass.
         decoded_with_graph: sampled tokens that a CUDA graph processed.
         restarts: answers that lost their keys and values to changed weights or full memory; their
@@ -100,6 +103,7 @@ class SamplingCounts:
     reused: int = 0
     sampled: int = 0
     fed: int = 0
+    guessed: int = 0
     passes: int = 0
     rows: int = 0
     decoded: int = 0

@@ -24,11 +24,15 @@ from coevo_gym.agents.lm.packing import causal_mask, in_autocast_dtype, use_atte
 from coevo_gym.agents.lm.prefix_cache import KeysAndValues, SequenceCache
 
 _ATTENTION = "coevo_cached"
+_FEW = 128  # new tokens whose mask may be repeated; that of many takes more memory than the keys
 
 
 @torch.no_grad()
 def next_logits(
-    model: PreTrainedModel, caches: Sequence[SequenceCache], unread: Sequence[Sequence[int]]
+    model: PreTrainedModel,
+    caches: Sequence[SequenceCache],
+    unread: Sequence[Sequence[int]],
+    n_last: Sequence[int],
 ) -> Tensor:
     """Process new tokens of several sequences, and add them to the sequences' caches.
 
@@ -36,9 +40,10 @@ def next_logits(
         model: model in evaluation mode.
         caches: the keys and values of each sequence so far.
         unread: ids of each sequence's new tokens, at least one per sequence.
+        n_last: number of each sequence's last tokens whose logits are wanted.
 
     Returns:
-        (B, V) logits of the tokens that follow, in fp32 or better.
+        (sum of ``n_last``, V) logits of the tokens that follow, in fp32 or better.
     """
     counts = [len(ids) for ids in unread]
     positions = [
@@ -54,8 +59,9 @@ def next_logits(
     )
     for cache, n in zip(caches, counts, strict=True):
         cache.length += n
-    ends = torch.tensor([*accumulate(counts)], device=device)
-    return logits_of(head_of(model), hidden[0, ends - 1])
+    ends = accumulate(counts)
+    wanted = [place for end, n in zip(ends, n_last, strict=True) for place in range(end - n, end)]
+    return logits_of(head_of(model), hidden[0, torch.tensor(wanted, device=device)])
 
 
 def next_logits_in_slots(
@@ -158,16 +164,18 @@ def _attention(
 ) -> Tensor:
     """Return the (B, heads, Q, D) attention of the last Q of K tokens to keys of (B, heads, K, D).
 
-    For one new token per row, query heads that share a key head are treated as several queries.
+    For few new tokens per row, query heads that share a key head are treated as several queries.
     Copying keys and values for each query head instead took 8 times as long on a CPU for 12 rows of
-    600 tokens with SmolLM2's heads.
+    600 tokens with SmolLM2's heads, and one new token per row.
     """
     batch, heads, new, width = query.shape
     groups = heads // key.shape[1]
-    if new == 1:
-        shared = query.view(batch, key.shape[1], groups, width)
+    if new == 1 or (mask is not None and groups > 1 and new <= _FEW):
+        shared = query.reshape(batch, key.shape[1], groups * new, width)
+        if mask is not None and new > 1:
+            mask = mask.repeat(groups, 1)
         output = scaled_dot_product_attention(shared, key, value, attn_mask=mask, scale=scaling)
-        return output.reshape(batch, heads, 1, -1)
+        return output.reshape(batch, heads, new, -1)
     if groups > 1 and mask is not None:  # the fused kernels have no masks with shared heads
         key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
         groups = 1

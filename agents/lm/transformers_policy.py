@@ -186,9 +186,10 @@ class TransformersPolicy(LanguageModel):
         """Return metrics of all sampling since the last call.
 
         Returns:
-            Prompt tokens that were processed and reused, sampled tokens, token positions in all
-            passes, and mean rows per pass. On a GPU, also the share of tokens that were decoded
-            without a graph, and the number of captured graphs with the seconds that this took.
+            Prompt tokens that were processed and reused, sampled tokens, guesses of them and how
+            many were right, token positions in all passes, and mean rows per pass. On a GPU, also
+            the share of tokens that were decoded without a graph, and the number of captured graphs
+            with the seconds that this took.
             Empty if nothing was sampled.
         """
         now = dataclasses.replace(self.sampling_counts)
@@ -202,7 +203,11 @@ class TransformersPolicy(LanguageModel):
             "tokens_fed": float(counts.fed),
         }
         if counts.passes:
-            metrics["rows_per_pass"] = counts.rows / counts.passes
+            metrics |= {
+                "rows_per_pass": counts.rows / counts.passes,
+                "tokens_guessed": float(counts.guessed),
+                "guesses_right": float(counts.sampled - counts.rows),
+            }
         if self._decoder is not None:
             captured = self._decoder.counts
             metrics |= {

@@ -221,7 +221,7 @@ def test_each_token_is_computed_once(name: str) -> None:
         assert counts.read == 8 * 6  # the answer's last token and five new ones
         assert counts.reused == sum(len(ask.prompt) for ask in asks) - counts.read
         assert counts.sampled == sum(len(answer.ids) for answer in answers)
-        assert counts.fed == counts.read + counts.sampled - len(asks)
+        assert counts.fed == counts.read + counts.guessed + counts.rows - len(asks)
 
 
 def converse(n: int, turns: int, max_bytes: int) -> SamplingCounts:

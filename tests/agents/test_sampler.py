@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from coevo_gym.agents.lm import sampler as sampler_module  # noqa: E402
 from coevo_gym.agents.lm.answers import Ask, Sampled, SamplingCounts, run_to_end  # noqa: E402
 from coevo_gym.agents.lm.graphs import GraphDecoder  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
@@ -91,6 +92,56 @@ def test_in_fp32_answers_differ_only_where_rounding_decides(
     note(f"draws decided by rounding: {decided}")
 
 
+repeating = st.builds(
+    Ask,
+    st.lists(st.integers(1, 3), min_size=3, max_size=40).map(tuple),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.integers(1, 30),
+    st.tuples(st.integers(0, 2**40)),
+)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=12)
+@given(st.lists(repeating, min_size=1, max_size=20), st.sampled_from([0, 10**9]))
+def test_guesses_do_not_change_answers(name: str, prompts: list[Ask], max_bytes: int) -> None:
+    network = model(name, torch.float64)
+    both = []
+    for most in (sampler_module._most_guessed, lambda n_rows: 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sampler_module, "_most_guessed", most)
+            sampler = new_sampler(network, max_bytes)
+            for place, ask in enumerate(prompts):
+                sampler.add(place, ask)
+            answers = dict(run_to_end(sampler))
+        counts = sampler.counts
+        assert counts.fed == counts.read + counts.guessed + counts.rows - len(prompts)
+        assert counts.sampled == sum(len(answer.ids) for answer in answers.values())
+        assert counts.rows <= counts.sampled <= counts.rows + counts.guessed
+        both.append(answers)
+    assert counts.guessed == 0
+    for place in range(len(prompts)):
+        assert both[0][place].ids == both[1][place].ids
+        assert both[0][place].logprobs == pytest.approx(both[1][place].logprobs, abs=1e-9)
+
+
+def test_right_guesses_save_passes() -> None:
+    network = model("llama", torch.float64)
+    sampler = new_sampler(network, stop_ids=[])
+    sampler.add(0, Ask((1, 2, 3), 0.0, 100))  # greedy answers of a tiny model repeat themselves
+    ((_, answer),) = run_to_end(sampler)
+    assert len(answer.ids) == 100
+    assert sampler.counts.passes < 80
+
+
+def test_a_full_batch_makes_no_guesses() -> None:
+    sampler = new_sampler(model("llama", torch.float64), stop_ids=[], max_pass_tokens=10**6)
+    for place in range(32):
+        sampler.add(place, Ask((1 + place, 2, 3, 1 + place, 2, 3), 1.0, 4, (place,)))
+    [*run_to_end(sampler)]
+    assert sampler.counts.guessed == 0
+
+
 @settings(max_examples=10)
 @given(prompts_and_passes, st.integers(1, 8))
 def test_withdrawn_answers_go_on_in_another_sampler(
@@ -132,10 +183,10 @@ def test_memory_that_runs_out_halves_the_batch_and_ends_no_answer(
     sampler = new_sampler(network, stop_ids=[])
     draw, calls = TokenSampler._draw_eagerly, iter(range(1, 10**6))
 
-    def out_of_memory(self: Any, rows: Any) -> Any:
+    def out_of_memory(self: Any, rows: Any, **options: Any) -> Any:
         if next(calls) in failing:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(self, rows)
+        return draw(self, rows, **options)
 
     monkeypatch.setattr(TokenSampler, "_draw_eagerly", out_of_memory)
     for place, ask in enumerate(asked):
@@ -149,7 +200,7 @@ def test_memory_that_runs_out_halves_the_batch_and_ends_no_answer(
 
 
 def test_memory_for_less_than_one_row_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(TokenSampler, "_draw_eagerly", fail)

@@ -35,6 +35,8 @@ OF_PROCESS = {
     "prompt_tokens_read",
     "prompt_tokens_reused",
     "tokens_drawn",
+    "tokens_guessed",
+    "guesses_right",
     "tokens_fed",
     "rows_per_pass",
 }
