@@ -69,7 +69,10 @@ MISSES = {
 }
 """Scripts that may end with 1, because a bound is meant for the documented size and a quiet
 machine."""
-ELSEWHERE = dict.fromkeys(("gpu_grpo", "gpu_multiturn"), "tests/test_bench_gpu.py")
+ELSEWHERE = {
+    **dict.fromkeys(("gpu_grpo", "gpu_multiturn"), "tests/test_bench_gpu.py"),
+    "lm_guesses": "tests/test_bench_guesses.py",
+}
 """Scripts that other tests run."""
 
 
