@@ -31,6 +31,7 @@ from coevo_gym.episodes.evaluation import (
     single_player,
 )
 from coevo_gym.episodes.runner import Admission, Mode, Runner
+from coevo_gym.episodes.stopping import StoppingAgent
 from coevo_gym.store.eval_folder import EvalLine, Key
 
 
@@ -350,19 +351,13 @@ def solved_shares(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[
     return tuple(rates)
 
 
-class CutAtRepeats:
+class CutAtRepeats(StoppingAgent):
     """An agent whose episodes end when an action repeats the previous action."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return one response per view; see :class:`~coevo_gym.core.seams.Agent`."""
-        actions = ([step.action for step in view.history[-2:]] for view in views)
-        going = [place for place, history in enumerate(actions) if not ends_with_repeat(history)]
-        acts = iter(self._agent.act([views[place] for place in going]) if going else ())
-        ended = Act("", end=EndReason.AGENT_DONE)
-        return [next(acts) if place in going else ended for place in range(len(views))]
+    def stop(self, view: View) -> Act | None:
+        """End the episode if the last two actions are identical."""
+        actions = [step.action for step in view.history[-2:]]
+        return Act("", end=EndReason.AGENT_DONE) if ends_with_repeat(actions) else None
 
 
 def ends_with_repeat(actions: Sequence[str]) -> bool:

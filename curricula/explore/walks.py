@@ -15,6 +15,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, EndReason, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
+from coevo_gym.episodes.stopping import StoppingAgent
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 
@@ -100,31 +101,22 @@ def unwrap_and_limit_steps(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[An
     return inner
 
 
-class _EarlyStoppingAgent:
+class _EarlyStoppingAgent(StoppingAgent):
     """An agent that ends exploration walks that have become pointless.
 
     A walk ends after too many ineffective actions. It also ends, with its steps so far, if the
     model does not answer.
     """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def stop(self, view: View) -> Act | None:
+        return _stop_act() if _recent_actions_failed(view) else None
 
-    def act(self, views: Sequence[View]) -> list[Act]:
-        going = [view for view in views if not _recent_actions_failed(view)]
-        acts = iter(self._agent.act(going) if going else ())
-        return [
-            _stop_act() if _recent_actions_failed(view) else _stop_if_lost(next(acts))
-            for view in views
-        ]
+    def revise(self, act: Act) -> Act:
+        return _stop_act(act.said) if act.end is not None and act.end.is_lost else act
 
 
 def _stop_act(message: str = "") -> Act:
     return Act("", said=message, end=EndReason.TIME_LIMIT)
-
-
-def _stop_if_lost(act: Act) -> Act:
-    return _stop_act(act.said) if act.end is not None and act.end.is_lost else act
 
 
 def _recent_actions_failed(view: View) -> bool:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coevo_gym.core.seams import Act, ActStream
-from coevo_gym.core.trajectory import View
+from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.episodes import EnvPool, Finished, Lost, Runner
 from coevo_gym.episodes.runner import Mode
+from coevo_gym.episodes.stopping import StoppingAgent
 from tests.episodes.test_runner import Fickle, episodes, of_each, toy
 
 Seed = tuple[int, ...]
@@ -117,6 +118,37 @@ def test_no_episode_waits_for_another_answer() -> None:
     long = agent.passes[:50]
     assert all(len(keys) == 3 for keys in long[:10])
     assert len({key for keys in long for key in keys}) > 3
+
+
+class Impatient(StoppingAgent):
+    """Ends every episode after two steps, and says aloud what the other agent does."""
+
+    def stop(self, view: View) -> Act | None:
+        return Act("", end=EndReason.AGENT_DONE) if len(view.history) == 2 else None
+
+    def revise(self, act: Act) -> Act:
+        return act._replace(said=act.text.upper())
+
+
+@pytest.mark.parametrize("mode", ["lock_step", "async"])
+@settings(max_examples=10)
+@given(n=st.integers(1, 9), delays=st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_an_agent_that_stops_episodes_early_streams_as_the_other_one_does(
+    mode: Mode, n: int, delays: list[int]
+) -> None:
+    agent = Streaming(delays)
+    outcomes = run(Impatient(agent), mode, n)
+    assert of_each(outcomes) == of_each(run(Impatient(Fickle()), "lock_step", n))
+    assert agent.n_open == 0
+    assert max(len(seeds) for seeds in agent.seeds.values()) <= 2  # not asked again
+    ended = [one for one in outcomes if isinstance(one, Finished)]
+    assert all(one.env_steps <= 2 for one in ended)
+    steps = [step for one in ended for step in one.record.steps]
+    assert all(step.said == step.action.upper() for step in steps)
+
+
+def test_an_agent_that_does_not_stream_has_no_stream_when_it_stops_early() -> None:
+    assert Impatient(Fickle()).stream() is None
 
 
 def test_closing_a_run_early_drops_its_answers() -> None:
