@@ -29,12 +29,12 @@ from coevo_gym.agents.lm.repetition import Repetition
 logger = logging.getLogger(__name__)
 
 _CPU_CACHE_BYTES = 2**32
-_MAX_GUESSED = 4  # tokens per row; a fifth is seldom reached
+_MAX_GUESSED = 4  # tokens per row; all of more are seldom right
 _CHEAP_TOKENS = 32
-"""Tokens of a pass that costs less per token than the answers' guesses save on average.
+"""Number of tokens up to which guesses are made.
 
-On one thread of an AMD EPYC, a pass of SmolLM2 takes 29 ms in its layers for 4 tokens, 36 for 8,
-51 for 16 and 79 for 32, and 25 ms elsewhere.
+On a CPU, the products of a pass of 32 tokens take about twice as long as those of one token
+(``bench/lm_sampling.py``). In larger passes, each guess costs about as much as a right one saves.
 """
 
 
