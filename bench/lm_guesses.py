@@ -39,6 +39,8 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 
 LIVE = 8
 """Number of episodes at a time."""
+MAX_BEYOND = 32
+"""Tokens that an answer might have had after its stop token, which guesses may reach."""
 
 
 class Turn(NamedTuple):
@@ -68,7 +70,7 @@ class Replay(sampling.TokenSampler[tuple[int, int]]):
     def ask(self, episode: int, turn: int) -> None:
         """Add a turn's prompt."""
         prompt, answer = self._episodes[episode][turn]
-        most = len(answer) + (2**5 if answer[-1] in self._stop_ids else 0)
+        most = len(answer) + (MAX_BEYOND if answer[-1] in self._stop_ids else 0)
         self.add((episode, turn), Ask(prompt, 1.0, most, (episode, turn)))
 
     def _draw_eagerly(self, rows: Any, *, most_guessed: int = 0) -> Any:
@@ -156,10 +158,9 @@ def main() -> int:
     base = min(cpu_s for cpu_s, _ in costs["no"])
     for name, runs in costs.items():
         cpu_s, counts = min(cpu_s for cpu_s, _ in runs), runs[0][1]
-        right = counts.sampled - counts.rows
         print(
-            f"| {name} | {counts.passes} | {counts.guessed} | {right} | {cpu_s:.1f} "
-            f"| {cpu_s / base:.2f} |"
+            f"| {name} | {counts.passes} | {counts.guessed} | {counts.right_guesses} "
+            f"| {cpu_s:.1f} | {cpu_s / base:.2f} |"
         )
     return 0 if cpu_s < base else 1
 

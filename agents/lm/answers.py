@@ -91,8 +91,7 @@ class SamplingCounts:
             last of each answer.
         guessed: guesses of the next tokens, which are processed before these are drawn.
         passes: forward passes.
-        rows: rows in all passes. A row draws a token, and one more for each right guess, so the
-            number of right guesses is ``sampled - rows``.
+        rows: rows in all passes.
         decoded: sampled tokens that were processed, one per row and pass.
         decoded_with_graph: sampled tokens that a CUDA graph processed.
         restarts: answers that lost their keys and values to changed weights or full memory; their
@@ -109,6 +108,11 @@ class SamplingCounts:
     decoded: int = 0
     decoded_with_graph: int = 0
     restarts: int = 0
+
+    @property
+    def right_guesses(self) -> int:
+        """Number of guesses that were right: a row draws one token more for each of them."""
+        return self.sampled - self.rows
 
     def __sub__(self, earlier: SamplingCounts) -> SamplingCounts:
         names = [field.name for field in fields(self)]

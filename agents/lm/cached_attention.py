@@ -24,7 +24,11 @@ from coevo_gym.agents.lm.packing import causal_mask, in_autocast_dtype, use_atte
 from coevo_gym.agents.lm.prefix_cache import KeysAndValues, SequenceCache
 
 _ATTENTION = "coevo_cached"
-_FEW = 128  # new tokens whose mask may be repeated; that of many takes more memory than the keys
+_MAX_FOLDED = 128
+"""Maximum number of new tokens per row whose query heads become further queries.
+
+Their mask is repeated. With more tokens, it may take more memory than copies of keys and values.
+"""
 
 
 @torch.no_grad()
@@ -170,7 +174,7 @@ def _attention(
     """
     batch, heads, new, width = query.shape
     groups = heads // key.shape[1]
-    if new == 1 or (mask is not None and groups > 1 and new <= _FEW):
+    if new == 1 or (mask is not None and new <= _MAX_FOLDED):
         shared = query.reshape(batch, key.shape[1], groups * new, width)
         if mask is not None and new > 1:
             mask = mask.repeat(groups, 1)

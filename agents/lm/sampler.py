@@ -34,7 +34,7 @@ _CHEAP_TOKENS = 32
 """Number of tokens up to which guesses are made.
 
 On a CPU, the products of a pass of 32 tokens take about twice as long as those of one token
-(``bench/lm_sampling.py``). In larger passes, each guess costs about as much as a right one saves.
+(``bench/lm_sampling.py``). In larger passes, a guess is estimated to cost what a right one saves.
 """
 
 

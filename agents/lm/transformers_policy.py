@@ -189,8 +189,7 @@ class TransformersPolicy(LanguageModel):
             Prompt tokens that were processed and reused, sampled tokens, guesses of them and how
             many were right, token positions in all passes, and mean rows per pass. On a GPU, also
             the share of tokens that were decoded without a graph, and the number of captured graphs
-            with the seconds that this took.
-            Empty if nothing was sampled.
+            with the seconds that this took. Empty if nothing was sampled.
         """
         now = dataclasses.replace(self.sampling_counts)
         counts, self._counts_taken = now - self._counts_taken, now
@@ -206,7 +205,7 @@ class TransformersPolicy(LanguageModel):
             metrics |= {
                 "rows_per_pass": counts.rows / counts.passes,
                 "tokens_guessed": float(counts.guessed),
-                "guesses_right": float(counts.sampled - counts.rows),
+                "guesses_right": float(counts.right_guesses),
             }
         if self._decoder is not None:
             captured = self._decoder.counts

@@ -264,6 +264,9 @@ def run_trials(
         if admission.closed is not None:
             raise admission.closed
         last = trial == n - 1
+        # The order in which episodes end may depend on the clock; reflections must not.
+        places = {task.id: place for place, task in enumerate(waiting)}
+        failures.sort(key=lambda failure: places[failure.task.id])
         for first in range(0, len(failures), envs.max_envs):  # each batch is kept before the next
             some = failures[first : first + envs.max_envs]
             lessons = [TrialLesson()] * len(some) if last else reflect(some)

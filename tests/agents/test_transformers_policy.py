@@ -457,11 +457,12 @@ def test_a_batch_respects_the_limits_on_the_tokens_of_a_pass_and_in_memory(folde
             sampler.add(place, ask._replace(prompt=(place + 1, *ask.prompt[1:])))
         ended = []
         while len(sampler):
-            fed = sampler.counts.fed - sampler.counts.guessed
+            fed, guessed = sampler.counts.fed, sampler.counts.guessed
             ended += [key for key, _ in sampler.step()]
             live = len(sampler._live)
-            fed = sampler.counts.fed - sampler.counts.guessed - fed
-            assert fed <= max_pass + live or live <= 1
+            fed, guessed = sampler.counts.fed - fed, sampler.counts.guessed - guessed
+            assert guessed <= 32
+            assert fed - guessed <= max_pass + live or live <= 1
             assert sum(row.max_length for row in sampler._live) <= max_cached or live == 1
         assert sorted(ended) == [0, 1, 2, 3, 4]
 

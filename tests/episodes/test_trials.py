@@ -29,6 +29,7 @@ from coevo_gym.episodes.trials import (
     run_trials,
     solved_shares,
 )
+from tests.episodes.test_streaming import Streaming
 from tests.faults import BreaksOn
 from tests.formulas.by_name import FORMULAS, are_equal
 from tests.toy import BENCHMARK
@@ -110,6 +111,19 @@ def test_a_policy_that_needs_a_reflection_solves_all_tasks_in_trial_two(envs: En
         (PLAN, "first", False)
     }
     assert trials.env_steps == len(VAL) + sum(len(task.solution) for task in VAL)
+
+
+def test_reflections_do_not_depend_on_the_order_in_which_episodes_end(envs: EnvPool) -> None:
+    class Loops(Streaming):
+        def _one(self, view: View) -> Act:
+            return Act("look")
+
+    asked = []
+    for delays in ((1,), (9, 1, 5, 2)):
+        reflect = Reflector()
+        run_trials(Loops(delays), reflect, VAL, envs, n=2)
+        asked.append([failure.task for failures in reflect.asked for failure in failures])
+    assert asked == [[*VAL], [*VAL]]
 
 
 def test_the_first_trial_gives_the_same_lines_as_an_evaluation(envs: EnvPool) -> None:
