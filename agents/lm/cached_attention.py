@@ -103,7 +103,7 @@ class _RowMemory:
 
     def __init__(self, caches: Sequence[SequenceCache], counts: Sequence[int]) -> None:
         self._caches, self._counts = caches, counts
-        self._masks: dict[tuple[int, int, int | None], Tensor | None] = {}
+        self._masks: dict[tuple[int, int, int, int | None], Tensor | None] = {}
 
     def attend(
         self,
@@ -119,18 +119,19 @@ class _RowMemory:
         outputs = []
         for cache, q, k, v in zip(self._caches, *parts, strict=True):
             keys, values = cache.append(layer, k, v)
-            mask = self._mask(q.shape[2], keys.shape[2], window, q.device)
+            mask = self._mask(q, keys, window)
             outputs.append(_attention(q, keys, values, mask, scaling))
         return torch.cat(outputs, dim=2)
 
-    def _mask(
-        self, new: int, length: int, window: int | None, device: torch.device
-    ) -> Tensor | None:
+    def _mask(self, query: Tensor, keys: Tensor, window: int | None) -> Tensor | None:
+        """Return the mask of one row's attention, which is made once for all similar layers."""
+        new, length = query.shape[2], keys.shape[2]
         if new == 1 and (window is None or length <= window):
             return None
-        key = new, length, window
+        groups = query.shape[1] // keys.shape[1]
+        key = new, length, groups, window
         if key not in self._masks:
-            self._masks[key] = causal_mask(new, length, window, device)
+            self._masks[key] = _additive_mask(new, length, groups, window, query)
         return self._masks[key]
 
 
@@ -163,21 +164,41 @@ class _SlotMemory:
         return _attention(query, keys, values, self._masks[window], scaling)
 
 
+def _additive_mask(
+    new: int, length: int, groups: int, window: int | None, like: Tensor
+) -> Tensor | None:
+    """Return a mask that :func:`_attention` adds to the scores; None for plain causal attention.
+
+    PyTorch would compute these numbers from a Boolean mask again in each layer.
+
+    Args:
+        new: number of new tokens.
+        length: number of all tokens.
+        groups: number of query heads per key head.
+        window: number of tokens that a token sees, including itself; None for all.
+        like: tensor with the dtype and device of the mask.
+    """
+    allowed = causal_mask(new, length, window, like.device)
+    if allowed is None:
+        return None
+    mask = torch.zeros_like(allowed, dtype=like.dtype).masked_fill_(~allowed, float("-inf"))
+    return mask.repeat(groups, 1) if new <= _MAX_FOLDED else mask
+
+
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
 ) -> Tensor:
     """Return the (B, heads, Q, D) attention of the last Q of K tokens to keys of (B, heads, K, D).
 
-    For few new tokens per row, query heads that share a key head are treated as several queries.
-    Copying keys and values for each query head instead took 8 times as long on a CPU for 12 rows of
-    600 tokens with SmolLM2's heads, and one new token per row.
+    For few new tokens per row, query heads that share a key head are treated as several queries,
+    and the mask has a row for each of them. Copying keys and values for each query head instead
+    took 8 times as long on a CPU for 12 rows of 600 tokens with SmolLM2's heads, and one new token
+    per row.
     """
     batch, heads, new, width = query.shape
     groups = heads // key.shape[1]
     if new == 1 or (mask is not None and new <= _MAX_FOLDED):
         shared = query.reshape(batch, key.shape[1], groups * new, width)
-        if mask is not None and new > 1:
-            mask = mask.repeat(groups, 1)
         output = scaled_dot_product_attention(shared, key, value, attn_mask=mask, scale=scaling)
         return output.reshape(batch, heads, new, -1)
     if groups > 1 and mask is not None:  # the fused kernels have no masks with shared heads

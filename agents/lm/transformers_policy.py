@@ -26,6 +26,7 @@ from coevo_gym.provision import explain_missing
 
 with explain_missing(*NEEDS):
     import torch
+    from torch.nn import Parameter
 
     from coevo_gym.agents.lm.blocked_weights import BlockedWeights, can_block
     from coevo_gym.agents.lm.causal_lm import (
@@ -96,6 +97,8 @@ class TransformersPolicy(LanguageModel):
         self._prefixes_of: tuple[int, ...] = ()
         self._blocked: BlockedWeights | None = None
         self._blocked_of: tuple[int, ...] = ()
+        self._weights_of: Any = None
+        self._weights: list[Parameter] = []
         self._decoder: GraphDecoder | None = None
         self._n_frees = 0  # times that the memory used for sampling was freed
         self._before_update = 0  # bytes
@@ -282,9 +285,11 @@ class TransformersPolicy(LanguageModel):
 
     def _sampling_state(self) -> tuple[int, ...]:
         """Return numbers that change whenever keys and values become invalid."""
+        if self._weights_of is not self.model:  # listing the weights takes 2 ms, too long per pass
+            self._weights_of, self._weights = self.model, self.parameters()
         # PyTorch counts in-place changes of weights, so this detects changes by any code.
-        weights = sum(weight._version for weight in self.parameters())
-        return self.version, weights, self._n_frees
+        changes = sum(weight._version for weight in self._weights)
+        return self.version, changes, self._n_frees
 
     def _seed_of(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the seed of a prompt's draws."""
