@@ -29,6 +29,11 @@ _MAX_FOLDED = 128
 
 Their mask is repeated. With more tokens, it may take more memory than copies of keys and values.
 """
+_MAX_PREPARED = 2**18
+"""Maximum size of a mask that a pass keeps repeated, and in the form that is added to the scores.
+
+Otherwise each layer prepares it again, which takes about 2% of the time of passes with few tokens.
+"""
 
 
 @torch.no_grad()
@@ -131,7 +136,12 @@ class _RowMemory:
         groups = query.shape[1] // keys.shape[1]
         key = new, length, groups, window
         if key not in self._masks:
-            self._masks[key] = _additive_mask(new, length, groups, window, query)
+            mask = causal_mask(new, length, window, query.device)
+            if mask is not None and new <= _MAX_FOLDED and groups * mask.numel() <= _MAX_PREPARED:
+                allowed = mask.repeat(groups, 1)
+                mask = torch.zeros_like(allowed, dtype=query.dtype)
+                mask.masked_fill_(~allowed, float("-inf"))
+            self._masks[key] = mask
         return self._masks[key]
 
 
@@ -164,41 +174,21 @@ class _SlotMemory:
         return _attention(query, keys, values, self._masks[window], scaling)
 
 
-def _additive_mask(
-    new: int, length: int, groups: int, window: int | None, like: Tensor
-) -> Tensor | None:
-    """Return a mask that :func:`_attention` adds to the scores; None for plain causal attention.
-
-    PyTorch would compute these numbers from a Boolean mask again in each layer.
-
-    Args:
-        new: number of new tokens.
-        length: number of all tokens.
-        groups: number of query heads per key head.
-        window: number of tokens that a token sees, including itself; None for all.
-        like: tensor with the dtype and device of the mask.
-    """
-    allowed = causal_mask(new, length, window, like.device)
-    if allowed is None:
-        return None
-    mask = torch.zeros_like(allowed, dtype=like.dtype).masked_fill_(~allowed, float("-inf"))
-    return mask.repeat(groups, 1) if new <= _MAX_FOLDED else mask
-
-
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
 ) -> Tensor:
     """Return the (B, heads, Q, D) attention of the last Q of K tokens to keys of (B, heads, K, D).
 
-    For few new tokens per row, query heads that share a key head are treated as several queries,
-    and the mask has a row for each of them. Copying keys and values for each query head instead
-    took 8 times as long on a CPU for 12 rows of 600 tokens with SmolLM2's heads, and one new token
-    per row.
+    For few new tokens per row, query heads that share a key head are treated as several queries.
+    Copying keys and values for each query head instead took 8 times as long on a CPU for 12 rows of
+    600 tokens with SmolLM2's heads, and one new token per row.
     """
     batch, heads, new, width = query.shape
     groups = heads // key.shape[1]
     if new == 1 or (mask is not None and new <= _MAX_FOLDED):
         shared = query.reshape(batch, key.shape[1], groups * new, width)
+        if mask is not None and 1 < new == mask.shape[-2]:
+            mask = mask.repeat(groups, 1)
         output = scaled_dot_product_attention(shared, key, value, attn_mask=mask, scale=scaling)
         return output.reshape(batch, heads, new, -1)
     if groups > 1 and mask is not None:  # the fused kernels have no masks with shared heads

@@ -357,3 +357,24 @@ def test_decoding_a_token_attends_once_per_key_head(monkeypatch: pytest.MonkeyPa
     n_layers = SHAPE["num_hidden_layers"]
     assert heads[2 * n_layers :] == [(2, 2)] * (2 * 3 * n_layers)  # after two prompts
     assert network.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("max_prepared", [0, 200, 2**18])  # no mask, small ones, all
+def test_logits_of_continued_sequences_equal_those_of_whole_ones(
+    name: str, max_prepared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached_attention, "_MAX_PREPARED", max_prepared)
+    network = model(name, torch.float64)
+    texts = np.random.default_rng(2).integers(1, VOCABULARY, size=(3, 200)).tolist()
+    caches = [SequenceCache() for _ in texts]
+    for sizes in ((20, 3, 9), (1, 4, 30), (5, 140, 2), (1, 1, 1)):
+        starts = [cache.length for cache in caches]
+        parts = [
+            text[start : start + n] for text, start, n in zip(texts, starts, sizes, strict=True)
+        ]
+        logits = cached_attention.next_logits(network, caches, parts, sizes)
+        for text, start, n, found in zip(texts, starts, sizes, logits.split(sizes), strict=True):
+            with torch.no_grad():
+                whole = network(input_ids=torch.tensor([text[: start + n]]), use_cache=False)
+            torch.testing.assert_close(found, whole.logits[0, start:])
