@@ -1,18 +1,20 @@
-"""Processor time that guessed tokens save when the episodes of a run are sampled again.
+"""Processor time of sampling the episodes of a run again, in three ways.
 
-On a CPU, the sampler guesses repeated tokens; see :mod:`coevo_gym.agents.lm.repetition`. The script
-replays recorded episodes with and without guesses, in turns. Each draw is computed as usual and
-then replaced by the recorded token, so both ways sample the same answers. Episodes are replayed 8
-at a time; as soon as one answer ends, its episode's next prompt joins. The model computes in fp32
-on one thread.
+"wait": the episodes' next prompts wait until the longest answer has ended. "join": each prompt
+joins the batch as soon as it exists. "guess": repeated tokens are also guessed, as the policy does
+on a CPU; see :mod:`coevo_gym.agents.lm.repetition`.
+
+Episodes are replayed 8 at a time. Each draw is computed as usual and then replaced by the recorded
+token, so all ways sample the same answers. The ways take turns, and the smallest time of each
+counts. The model computes in fp32 on one thread.
 
 The episodes are those of an export, a folder with ``train.jsonl``:
 
-     coevo train webshop_smollm2 --name guesses --set store.record=all
-     coevo export guesses --format jsonl
-     python bench/lm_guesses.py guesses-jsonl --model smollm2
+     coevo train webshop_smollm2 --name recorded --set store.record=all
+     coevo export recorded --format jsonl
+     python bench/lm_replay.py recorded-jsonl --model smollm2
 
-The exit code is 1 if guesses do not save time.
+The exit code is 1 if a way takes longer than the one before it.
 """
 
 from __future__ import annotations
@@ -101,31 +103,51 @@ def read_episodes(folder: Path) -> list[list[Turn]]:
     ]
 
 
+class Way(NamedTuple):
+    """A way of sampling.
+
+    Attributes:
+        joins: True if a prompt joins the batch while answers to others are sampled.
+        guesses: True if repeated tokens are guessed.
+    """
+
+    joins: bool
+    guesses: bool
+
+
+WAYS = {"wait": Way(False, False), "join": Way(True, False), "guess": Way(True, True)}
+
+
 def replay(
-    policy: TransformersPolicy, episodes: Sequence[Sequence[Turn]]
+    policy: TransformersPolicy, episodes: Sequence[Sequence[Turn]], way: Way
 ) -> tuple[float, SamplingCounts]:
     """Sample all episodes; return the processor time in seconds, and the counts.
 
     Answers that differ from the recorded ones would be a fault of the sampler.
     """
     counts, cpu_s = SamplingCounts(), 0.0
+    most_guessed = sampling._most_guessed if way.guesses else lambda n_rows: 0
     for start in range(0, len(episodes), LIVE):
         live = episodes[start : start + LIVE]
         sampler = Replay(live, [*policy.format.stop_ids], model=policy.model, counts=counts)
+        following = [(episode, 0) for episode in range(len(live))]
         started = time.process_time()
-        for episode in range(len(live)):
-            sampler.ask(episode, 0)
-        while len(sampler):
-            for (episode, turn), answer in sampler.step():
-                assert answer.ids == live[episode][turn].answer
-                if turn + 1 < len(live[episode]):
-                    sampler.ask(episode, turn + 1)
+        with mock.patch.object(sampling, "_most_guessed", most_guessed):
+            while following or len(sampler):
+                if way.joins or not len(sampler):
+                    for episode, turn in following:
+                        sampler.ask(episode, turn)
+                    following = []
+                for (episode, turn), answer in sampler.step():
+                    assert answer.ids == live[episode][turn].answer
+                    if turn + 1 < len(live[episode]):
+                        following.append((episode, turn + 1))
         cpu_s += time.process_time() - started
     return cpu_s, counts
 
 
 def main() -> int:
-    """Print a table; return 1 if guesses do not save time."""
+    """Print a table; return 1 if a way takes longer than the one before it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,26 +165,24 @@ def main() -> int:
     torch.set_num_threads(1)
     policy = TransformersPolicy(ModelConfig(path=options.model, device="cpu"))
     blocked = BlockedWeights(policy.model, policy.model.dtype, head_of(policy.model))
-    ways = {"no": lambda n_rows: 0, "yes": sampling._most_guessed}
-    costs: dict[str, list[tuple[float, SamplingCounts]]] = {name: [] for name in ways}
+    costs: dict[str, list[tuple[float, SamplingCounts]]] = {name: [] for name in WAYS}
     with torch.no_grad(), blocked.use():
-        replay(policy, [episodes[0][:1]])  # a process's first passes take longer
+        replay(policy, [episodes[0][:1]], WAYS["wait"])  # a process's first passes take longer
         for _ in range(options.repeats):
-            for name, most_guessed in ways.items():
-                with mock.patch.object(sampling, "_most_guessed", most_guessed):
-                    costs[name].append(replay(policy, episodes))
+            for name, way in WAYS.items():
+                costs[name].append(replay(policy, episodes, way))
     n_tokens = sum(len(turn.answer) for turns in episodes for turn in turns)
     print(f"{len(episodes)} episodes, {n_tokens:,} sampled tokens\n")
-    print("| guesses | passes | guessed | right | CPU s | CPU s to none |")
-    print("|---|---|---|---|---|---|")
-    base = min(cpu_s for cpu_s, _ in costs["no"])
-    for name, runs in costs.items():
-        cpu_s, counts = min(cpu_s for cpu_s, _ in runs), runs[0][1]
+    print("| way | passes | answers per pass | guessed | right | CPU s | CPU s to wait |")
+    print("|---|---|---|---|---|---|---|")
+    times = [min(cpu_s for cpu_s, _ in runs) for runs in costs.values()]
+    for (name, runs), cpu_s in zip(costs.items(), times, strict=True):
+        counts = runs[0][1]
         print(
-            f"| {name} | {counts.passes} | {counts.guessed} | {counts.right_guesses} "
-            f"| {cpu_s:.1f} | {cpu_s / base:.2f} |"
+            f"| {name} | {counts.passes} | {counts.rows / counts.passes:.1f} | {counts.guessed} "
+            f"| {counts.right_guesses} | {cpu_s:.1f} | {cpu_s / times[0]:.2f} |"
         )
-    return 0 if cpu_s < base else 1
+    return 0 if times == sorted(times, reverse=True) else 1
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ MISSES = {
 machine."""
 ELSEWHERE = {
     **dict.fromkeys(("gpu_grpo", "gpu_multiturn"), "tests/test_bench_gpu.py"),
-    "lm_guesses": "tests/test_bench_guesses.py",
+    "lm_replay": "tests/test_bench_replay.py",
 }
 """Scripts that other tests run."""
 

@@ -2,9 +2,9 @@
 
 A pass of sampling multiplies a few vectors by all weights. PyTorch's default library, MKL, first
 rearranges the weights in each product. oneDNN can keep them rearranged. On one thread of an AMD
-EPYC, the products of SmolLM2's layers then take .5 of the time for 3 rows, .7 for 8, .75 for 32,
-and .9 for 512 (``bench/lm_sampling.py``). One or two rows are padded to 4, which take less time.
-Import this module lazily: it requires PyTorch.
+EPYC, the products of SmolLM2's layers then take .8 of the time for one row, .4 for 3, .6 for 8,
+.7 for 32, and .9 for 512 (``bench/lm_sampling.py``). One or two rows are padded to 4, because 4
+rows take less time. Import this module lazily: it requires PyTorch.
 """
 
 from __future__ import annotations

@@ -373,8 +373,8 @@ def test_logits_of_continued_sequences_equal_those_of_whole_ones(
         parts = [
             text[start : start + n] for text, start, n in zip(texts, starts, sizes, strict=True)
         ]
-        logits = cached_attention.next_logits(network, caches, parts, sizes)
-        for text, start, n, found in zip(texts, starts, sizes, logits.split(sizes), strict=True):
+        parts_logits = cached_attention.next_logits(network, caches, parts, sizes).split(sizes)
+        for text, start, n, logits in zip(texts, starts, sizes, parts_logits, strict=True):
             with torch.no_grad():
                 whole = network(input_ids=torch.tensor([text[: start + n]]), use_cache=False)
-            torch.testing.assert_close(found, whole.logits[0, start:])
+            torch.testing.assert_close(logits, whole.logits[0, start:])
