@@ -137,10 +137,10 @@ class _RowMemory:
         key = new, length, groups, window
         if key not in self._masks:
             mask = causal_mask(new, length, window, query.device)
-            if mask is not None and new <= _MAX_FOLDED and groups * mask.numel() <= _MAX_PREPARED:
-                allowed = mask.repeat(groups, 1)
-                mask = torch.zeros_like(allowed, dtype=query.dtype)
-                mask.masked_fill_(~allowed, float("-inf"))
+            few = 1 < new <= _MAX_FOLDED and groups * new * length <= _MAX_PREPARED
+            if mask is not None and few:
+                added = torch.zeros_like(mask, dtype=query.dtype)
+                mask = added.masked_fill_(~mask, float("-inf")).repeat(groups, 1, 1)
             self._masks[key] = mask
         return self._masks[key]
 
@@ -187,8 +187,8 @@ def _attention(
     groups = heads // key.shape[1]
     if new == 1 or (mask is not None and new <= _MAX_FOLDED):
         shared = query.reshape(batch, key.shape[1], groups * new, width)
-        if mask is not None and 1 < new == mask.shape[-2]:
-            mask = mask.repeat(groups, 1)
+        if mask is not None and new > 1:  # a prepared mask is not copied here
+            mask = mask.expand(groups, new, -1).reshape(groups * new, -1)
         output = scaled_dot_product_attention(shared, key, value, attn_mask=mask, scale=scaling)
         return output.reshape(batch, heads, new, -1)
     if groups > 1 and mask is not None:  # the fused kernels have no masks with shared heads

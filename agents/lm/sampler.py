@@ -33,7 +33,7 @@ _MAX_GUESSED = 4  # tokens per row; all of more are seldom right
 _CHEAP_TOKENS = 32
 """Number of tokens up to which guesses are made.
 
-On a CPU, the products of a pass of 32 tokens take about twice as long as those of one token
+On a CPU, the products of 32 tokens take 2.5 times as long as those of one token
 (``bench/lm_sampling.py``). In larger passes, a guess is estimated to cost what a right one saves.
 """
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -98,7 +99,7 @@ class TransformersPolicy(LanguageModel):
         self._blocked: BlockedWeights | None = None
         self._blocked_of: tuple[int, ...] = ()
         self._weights_of: Any = None
-        self._weights: list[Parameter] = []
+        self._weights: list[dict[str, Parameter | None]] = []  # of each module
         self._decoder: GraphDecoder | None = None
         self._n_frees = 0  # times that the memory used for sampling was freed
         self._before_update = 0  # bytes
@@ -285,11 +286,14 @@ class TransformersPolicy(LanguageModel):
 
     def _sampling_state(self) -> tuple[int, ...]:
         """Return numbers that change whenever keys and values become invalid."""
-        if self._weights_of is not self.model:  # listing the weights takes 2 ms, too long per pass
-            self._weights_of, self._weights = self.model, self.parameters()
+        if self._weights_of is not self.model:  # listing modules takes too long for each pass
+            modules = self.model.modules()
+            self._weights_of = self.model
+            self._weights = [module._parameters for module in modules if module._parameters]
         # PyTorch counts in-place changes of weights, so this detects changes by any code.
-        changes = sum(weight._version for weight in self._weights)
-        return self.version, changes, self._n_frees
+        weights = chain.from_iterable(own.values() for own in self._weights)
+        state = sum(id(weight) + weight._version for weight in weights if weight is not None)
+        return self.version, state, self._n_frees
 
     def _seed_of(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the seed of a prompt's draws."""

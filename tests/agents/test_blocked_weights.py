@@ -140,12 +140,17 @@ def test_a_policys_copy_is_kept_between_calls_and_freed_before_an_update(
     assert policy._blocked is None
 
 
-def test_a_policys_copy_follows_changed_weights(policy: TransformersPolicy) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_policys_copy_follows_changed_weights(policy: TransformersPolicy, replaced: bool) -> None:
     policy.generate(PROMPTS)
     state = policy.state_dict()
-    with torch.no_grad():
-        for weight in policy.parameters():
-            weight.mul_(1.5)
+    if replaced:
+        for layer in policy.model.model.layers:
+            layer.mlp.down_proj.weight = nn.Parameter(layer.mlp.down_proj.weight * -9)
+    else:
+        with torch.no_grad():
+            for weight in policy.parameters():
+                weight.mul_(1.5)
     changed = policy.generate(PROMPTS)
     fresh = policy.frozen_copy().generate(PROMPTS)
     assert [answer.decision for answer in changed] == [answer.decision for answer in fresh]
